@@ -1,0 +1,358 @@
+"""Where things are: objects and tables under one root, the lake.
+
+The lake is an S3 bucket (`s3://trackside`) or a local folder; the environment variable `TRACKSIDE_LAKE` says which. All
+other modules pass locations (URIs) around and never touch disk or S3 themselves. Layout under the lake:
+
+    landing/<source>/<vehicle>/<day>/<recording>/   what recorders put there, manifest last
+    staging/<source>/<vehicle>/<day>/<recording>/   one recording, aligned, not yet validated
+    quarantine/…                                    refused originals, each with its report
+    docs/…                                          Data Docs of the validations
+    tables/<source>/                                Delta tables of aligned data, partitioned by vehicle and day
+    runs/<run key>/                                 windows, plan, checkpoints and report of one training
+
+Objects are replaced atomically: a reader sees the old or the new one, never a part. `write_bytes(…, if_absent=True)` is
+a conditional put, so of two racing writers exactly one wins.
+"""
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.config
+import botocore.exceptions
+import deltalake
+import deltalake.exceptions
+import numpy as np
+import polars as pl
+
+from pipelines.errors import ConflictError, ObjectNotFoundError, StoreAccessError, StoreError
+
+_COMMIT_TRIES = 20
+
+_DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "Forbidden", "NoSuchBucket"}
+_MISSING = {"NoSuchKey", "404", "NotFound"}
+_EXISTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
+
+
+def lake(*parts: str) -> str:
+    """Location of `parts` under the lake's root."""
+    root = os.environ.get("TRACKSIDE_LAKE") or str(Path(os.environ.get("TRACKSIDE_HOME", ".trackside")) / "lake")
+    return join(root, *parts)
+
+
+def join(location: str, *parts: str) -> str:
+    """Append `parts` to a location.
+
+    Example:
+        >>> join("s3://trackside/", "runs", "a")
+        's3://trackside/runs/a'
+    """
+    return "/".join([location.rstrip("/"), *(part.strip("/") for part in parts)])
+
+
+def name_of(location: str) -> str:
+    """Last part of a location."""
+    return location.rstrip("/").rsplit("/", 1)[-1]
+
+
+def read_bytes(location: str) -> bytes:
+    """Return what is stored at `location`."""
+    if not _is_s3(location):
+        try:
+            return Path(location).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as err:
+            raise ObjectNotFoundError(f"{location}: no such file") from err
+    bucket, key = _split(location)
+    with _translated(location):
+        body: bytes = _s3().get_object(Bucket=bucket, Key=key)["Body"].read()
+    return body
+
+
+def write_bytes(location: str, data: bytes, *, if_absent: bool = False) -> str:
+    """Store `data` at `location`, all of it or nothing, and return the location.
+
+    Args:
+        location: Where to.
+        data: What.
+        if_absent: Raise `ConflictError` instead of replacing what is there.
+    """
+    if not _is_s3(location):
+        return _write_file(Path(location), data, if_absent=if_absent)
+    bucket, key = _split(location)
+    condition = {"IfNoneMatch": "*"} if if_absent else {}
+    with _translated(location):
+        _s3().put_object(Bucket=bucket, Key=key, Body=data, **condition)
+    return location
+
+
+def read_json(location: str) -> Any:
+    """Return the JSON value stored at `location`."""
+    return json.loads(read_bytes(location))
+
+
+def write_json(location: str, value: Any, *, if_absent: bool = False) -> str:
+    """Store `value` as indented JSON; NaN and infinity are refused because JSON has neither."""
+    return write_bytes(location, json.dumps(value, indent=1, allow_nan=False).encode(), if_absent=if_absent)
+
+
+def read_parquet(location: str) -> pl.DataFrame:
+    """Return the Parquet file stored at `location`."""
+    return pl.read_parquet(io.BytesIO(read_bytes(location)))
+
+
+def write_parquet(location: str, frame: pl.DataFrame) -> str:
+    """Store `frame` as one Parquet file."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", compression_level=1)
+    return write_bytes(location, buffer.getvalue())
+
+
+def read_array(location: str) -> np.ndarray:
+    """Return the numpy array stored at `location`."""
+    return np.load(io.BytesIO(read_bytes(location)), allow_pickle=False)  # type: ignore[no-any-return]
+
+
+def write_array(location: str, array: np.ndarray) -> str:
+    """Store one numpy array."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return write_bytes(location, buffer.getvalue())
+
+
+def exists(location: str) -> bool:
+    """Whether an object (not a folder) is stored at `location`."""
+    if not _is_s3(location):
+        return Path(location).is_file()
+    bucket, key = _split(location)
+    try:
+        with _translated(location):
+            _s3().head_object(Bucket=bucket, Key=key)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def list_objects(prefix: str) -> list[str]:
+    """Locations of all objects below the folder `prefix`, sorted."""
+    return sorted(_listing(prefix))
+
+
+def delete_objects(prefix: str) -> int:
+    """Delete all objects below the folder `prefix`; return how many there were."""
+    doomed = list_objects(prefix)
+    for location in doomed:
+        delete_object(location)
+    return len(doomed)
+
+
+def delete_object(location: str) -> None:
+    """Delete one object; it is no error if it is gone already."""
+    if not _is_s3(location):
+        Path(location).unlink(missing_ok=True)
+        return
+    bucket, key = _split(location)
+    with _translated(location):
+        _s3().delete_object(Bucket=bucket, Key=key)
+
+
+def copy_tree(source: str, target: str, *, last: str = "") -> list[str]:
+    """Copy a file, or all that lies below a folder, to the folder `target`; return the new locations.
+
+    Args:
+        source: A file or a folder, local or on S3.
+        target: Folder to copy to.
+        last: Name of the object that is copied after all others, because its presence says that they are complete.
+    """
+    objects = list_objects(source) or [source]
+    objects.sort(key=lambda location: name_of(location) == last)
+    base = source.rstrip("/")
+    names = [name_of(location) if location == base else location[len(base) + 1 :] for location in objects]
+    return [_copy_object(location, join(target, name)) for location, name in zip(objects, names, strict=True)]
+
+
+@contextmanager
+def local_copy(location: str) -> Iterator[Path]:
+    """A local path with the object's content, for libraries that read only files; local objects are not copied."""
+    if not _is_s3(location):
+        if not Path(location).exists():
+            raise ObjectNotFoundError(f"{location}: no such file")
+        yield Path(location)
+        return
+    with tempfile.TemporaryDirectory(prefix="trackside-") as folder:
+        path = Path(folder) / name_of(location)
+        bucket, key = _split(location)
+        with _translated(location):
+            _s3().download_file(bucket, key, str(path))
+        yield path
+
+
+def digest_of(prefix: str) -> str:
+    """Fingerprint of a file or folder: changes when any object below it is added, removed or altered."""
+    listing = _listing(prefix)
+    lines = sorted(f"{location.removeprefix(prefix).lstrip('/')} {print_}" for location, print_ in listing.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def write_recordings(table: str, frame: pl.DataFrame) -> int:
+    """Replace in the Delta table exactly the recordings that occur in `frame`; return the new version.
+
+    The table is partitioned by vehicle and day; a recording is one (vehicle, day, recording_id). The commit is atomic
+    and conditional: of two racing writers of one recording one wins whole, and writers of different recordings do
+    not disturb each other. Delta keeps microseconds, so `t_utc_ns` must be an integer column.
+    """
+    keys = ["vehicle", "day", "recording_id"]
+    clauses = [
+        " AND ".join(f"{column} = '{value}'" for column, value in key.items())
+        for key in frame.select(keys).unique().sort(keys).to_dicts()
+    ]
+    for _ in range(_COMMIT_TRIES):
+        found = _delta_table(table)
+        replace: dict[str, Any] = {"mode": "overwrite", "predicate": " OR ".join(f"({clause})" for clause in clauses)}
+        try:
+            deltalake.write_deltalake(
+                found or table,
+                frame,
+                partition_by=["vehicle", "day"],
+                schema_mode="merge",
+                storage_options=_delta_options(table),
+                **(replace if found else {"mode": "error"}),
+            )
+        except deltalake.exceptions.CommitFailedError:
+            continue  # another recording was committed in between: read the table anew
+        except (OSError, deltalake.exceptions.DeltaError) as err:
+            if found is None and _delta_table(table) is not None:
+                continue  # another writer created the table first
+            raise StoreError(f"{table}: the table could not be written: {err}") from err
+        return table_version(table)
+    raise ConflictError(f"{table}: {_COMMIT_TRIES} other writers were faster; nothing was written, try again")
+
+
+def read_table(table: str, *, version: int | None = None, columns: list[str] | None = None) -> pl.DataFrame:
+    """Return a Delta table, at `version` if given, sorted by vehicle and time where it has them."""
+    found = _delta_table(table, version)
+    if found is None:
+        raise ObjectNotFoundError(f"{table}: no such table; publish a batch first (trackside ingest URI)")
+    frame = pl.from_arrow(found.to_pyarrow_table(columns=columns))
+    assert isinstance(frame, pl.DataFrame)
+    order = [column for column in ("vehicle", "day", "t_utc_ns", "row") if column in frame.columns]
+    return frame.sort(order, maintain_order=True)
+
+
+def table_version(table: str) -> int:
+    """Newest version of a Delta table; -1 if there is none."""
+    found = _delta_table(table)
+    return -1 if found is None else int(found.version())
+
+
+def _delta_table(table: str, version: int | None = None) -> "deltalake.DeltaTable | None":
+    try:
+        return deltalake.DeltaTable(table, version=version, storage_options=_delta_options(table))
+    except deltalake.exceptions.TableNotFoundError:
+        return None
+    except OSError as err:
+        raise StoreError(f"{table}: the table could not be read: {err}") from err
+
+
+def _delta_options(table: str) -> dict[str, str] | None:
+    """Credentials for the table library; an endpoint without TLS must be allowed by name."""
+    if not _is_s3(table):
+        return None
+    options = {"aws_conditional_put": "etag", "timeout": "60s"}
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+        options["aws_endpoint"] = endpoint
+        options["aws_allow_http"] = str(endpoint.startswith("http://")).lower()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        if value := os.environ.get(name):
+            options[name.lower()] = value
+    return options
+
+
+def _listing(prefix: str) -> dict[str, str]:
+    """Objects below the folder `prefix`, each with a print that changes with its content."""
+    if not _is_s3(prefix):
+        paths = [path for path in Path(prefix).rglob("*") if path.is_file() and not path.name.startswith(".partial-")]
+        return {str(path): f"{path.stat().st_mtime_ns} {path.stat().st_size}" for path in paths}
+    bucket, key = _split(prefix.rstrip("/") + "/")
+    with _translated(prefix):
+        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+        items = [item for page in pages for item in page.get("Contents", [])]
+    return {f"s3://{bucket}/{item['Key']}": f"{item['ETag']} {item['Size']}" for item in items}
+
+
+def _is_s3(location: str) -> bool:
+    return location.startswith("s3://")
+
+
+def _split(location: str) -> tuple[str, str]:
+    bucket, _, key = location.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+@lru_cache(maxsize=1)
+def _s3() -> Any:
+    """One client a process; endpoint and credentials come from the standard AWS variables."""
+    config = botocore.config.Config(
+        retries={"total_max_attempts": 4, "mode": "standard"},
+        connect_timeout=5,
+        read_timeout=60,
+        s3={"addressing_style": "path"},
+    )
+    return boto3.client("s3", config=config)
+
+
+@contextmanager
+def _translated(location: str) -> Iterator[None]:
+    """Say in our words what the store answered: not there, not allowed, lost the race, or not now."""
+    try:
+        yield
+    except botocore.exceptions.ClientError as err:
+        code = err.response["Error"]["Code"]
+        if code in _MISSING:
+            raise ObjectNotFoundError(f"{location}: nothing is stored there") from err
+        if code in _EXISTS:
+            raise ConflictError(f"{location}: exists already; somebody else wrote it first") from err
+        if code in _DENIED:
+            raise StoreAccessError(
+                f"{location}: the store refused with {code}; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY "
+                "and that the bucket exists"
+            ) from err
+        raise StoreError(f"{location}: the store answered {code}: {err}") from err
+    except (botocore.exceptions.BotoCoreError, botocore.exceptions.HTTPClientError) as err:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3", "AWS")
+        raise StoreError(f"{location}: no answer from the store at {endpoint}: {err}") from err
+
+
+def _write_file(path: Path, data: bytes, *, if_absent: bool) -> str:
+    """Write beside the target, then rename or link, so that a crash leaves the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    partial = Path(name)
+    try:
+        if if_absent:
+            path.hardlink_to(partial)
+        else:
+            partial.replace(path)
+    except FileExistsError as err:
+        raise ConflictError(f"{path}: exists already; somebody else wrote it first") from err
+    finally:
+        partial.unlink(missing_ok=True)
+    return str(path)
+
+
+def _copy_object(source: str, target: str) -> str:
+    if _is_s3(target):
+        bucket, key = _split(target)
+        with local_copy(source) as path, _translated(target):
+            _s3().upload_file(str(path), bucket, key)
+        return target
+    return write_bytes(target, read_bytes(source))

@@ -1,0 +1,94 @@
+import json
+
+import pytest
+
+from pipelines import storage
+from pipelines.errors import RecordingError
+from pipelines.ingest import landing
+
+
+@pytest.fixture(autouse=True)
+def lake(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKSIDE_LAKE", str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    for vehicle in ("v1", "v2"):
+        _bundle(tmp_path / "fleet" / "bundles" / vehicle / "2026-01-05" / "trip")
+    (tmp_path / "fleet" / "truth").mkdir()
+    (tmp_path / "fleet" / "truth" / "events.csv").write_text("vehicle,kind\n")
+    return tmp_path / "fleet"
+
+
+def _bundle(folder):
+    folder.mkdir(parents=True)
+    (folder / "odo.csv").write_text("ts,pulses\n1,2\n")
+    (folder / "meta.json").write_text(json.dumps({"trip_id": "trip"}))
+    return folder
+
+
+def test_landing_a_fleet_keeps_vehicle_day_and_trip_and_leaves_the_truth_behind(fleet):
+    landed = landing.land_bundles(str(fleet))
+
+    assert [landing.key_of(location) for location in landed] == [
+        ("bundle", "v1", "2026-01-05", "trip"),
+        ("bundle", "v2", "2026-01-05", "trip"),
+    ]
+
+
+def test_a_bundle_without_its_manifest_is_not_pending_until_it_arrives(fleet):
+    manifest = fleet / "bundles" / "v1" / "2026-01-05" / "trip" / "meta.json"
+    text = manifest.read_text()
+    manifest.unlink()
+    landing.land_bundles(str(fleet))
+    before = landing.pending("bundle")
+
+    manifest.write_text(text)
+    landing.land_bundles(str(fleet))
+
+    assert [landing.key_of(location)[1] for location in before] == ["v2"]
+    assert [landing.key_of(location)[1] for location in landing.pending("bundle")] == ["v1", "v2"]
+
+
+def test_a_recording_with_an_outcome_is_pending_again_only_when_its_content_changes(fleet):
+    first, second = landing.land_bundles(str(fleet))
+    for location in (first, second):
+        landing.record_outcome(location, {"digest": storage.digest_of(location)})
+    before = landing.pending("")
+
+    storage.write_bytes(storage.join(first, "tmp.csv"), b"ts,bearing_c\n1,20\n")
+
+    assert before == []
+    assert landing.pending("") == [first]
+
+
+def test_a_prefix_limits_what_is_pending(fleet):
+    landing.land_bundles(str(fleet))
+
+    assert [landing.key_of(location)[1] for location in landing.pending("bundle/v2")] == ["v2"]
+
+
+def test_quarantine_keeps_the_original_with_its_report(fleet):
+    location = landing.land_bundles(str(fleet))[0]
+
+    kept = landing.quarantine(location, {"reason": "torn"})
+
+    assert storage.read_json(storage.join(kept, "report.json")) == {"reason": "torn"}
+    assert storage.read_bytes(storage.join(kept, "original", "odo.csv")) == b"ts,pulses\n1,2\n"
+    assert storage.exists(storage.join(location, "odo.csv"))
+
+
+def test_a_file_lands_with_a_manifest_that_names_it(tmp_path):
+    (tmp_path / "apu.csv").write_text("timestamp,TP2\n")
+
+    location = landing.land_file(str(tmp_path / "apu.csv"), source="metropt3", vehicle="metro-apu")
+
+    assert landing.key_of(location) == ("metropt3", "metro-apu", "all", "apu")
+    assert landing.content_of(location) == storage.join(location, "apu.csv")
+    assert landing.pending("metropt3") == [location]
+
+
+def test_a_folder_without_bundles_is_refused_with_what_would_be_right(tmp_path):
+    with pytest.raises(RecordingError, match=r"a bundle is a folder with sensor files and, last, meta\.json"):
+        landing.land_bundles(str(tmp_path))
