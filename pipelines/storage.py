@@ -182,7 +182,7 @@ def copy_tree(source: str, target: str, *, last: str = "") -> list[str]:
 def local_copy(location: str) -> Iterator[Path]:
     """A local path with the object's content, for libraries that read only files; local objects are not copied."""
     if not _is_s3(location):
-        if not Path(location).exists():
+        if not Path(location).is_file():
             raise ObjectNotFoundError(f"{location}: no such file")
         yield Path(location)
         return
@@ -250,6 +250,11 @@ def table_version(table: str) -> int:
     """Newest version of a Delta table; -1 if there is none."""
     found = _delta_table(table)
     return -1 if found is None else int(found.version())
+
+
+def forget_connections() -> None:
+    """Take the endpoint and the credentials from the environment anew."""
+    _s3.cache_clear()
 
 
 def _delta_table(table: str, version: int | None = None) -> "deltalake.DeltaTable | None":

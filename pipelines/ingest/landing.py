@@ -3,23 +3,37 @@
 A landed recording is a folder `landing/<source>/<vehicle>/<day>/<recording>/` whose manifest was written last: the trip
 bundle's own `meta.json`, or for a plain file a `landed.json` of ours. The outcome of its processing is one small object
 under `outcomes/` with the digest of the content it is about. Thus a repeated delivery changes nothing, a late or
-repaired one is pending again, and originals are never moved or deleted; what was refused is copied to `quarantine/` with
-its report.
+repaired one is pending again, and originals are never moved or deleted; what was refused is copied to `quarantine/`
+with its report.
 """
 
 import logging
-import re
 from pathlib import Path
 from typing import Any
 
 from pipelines import storage
 from pipelines.errors import RecordingError
+from pipelines.ingest import bundle, sources
 
 BUNDLE_MANIFEST = "meta.json"
 FILE_MANIFEST = "landed.json"
 EVENTS_FILE = "events.csv"
 
 logger = logging.getLogger(__name__)
+
+
+VEHICLE_OF_SOURCE = {"metropt3": "metro-apu", "metropt3_windows": "metro-apu"}
+"""Vehicle of the sources whose files do not name one; elsewhere the file's name does."""
+
+
+def land(uri: str, *, source: str) -> list[str]:
+    """Copy the recordings of a file or folder into the landing area; return where they landed."""
+    if source == "bundle":
+        return land_bundles(uri)
+    return [
+        land_file(file, source=source, vehicle=VEHICLE_OF_SOURCE.get(source, Path(file).stem))
+        for file in sources.files_of(uri, source)
+    ]
 
 
 def land_bundles(folder: str) -> list[str]:
@@ -34,9 +48,9 @@ def land_bundles(folder: str) -> list[str]:
             f"{folder}: no trip bundle found; a bundle is a folder with sensor files and, last, {BUNDLE_MANIFEST}"
         )
     landed = []
-    for bundle in bundles:
-        target = storage.lake("landing", "bundle", *_bundle_key(bundle))
-        storage.copy_tree(str(bundle), target, last=BUNDLE_MANIFEST)
+    for found in bundles:
+        target = storage.lake("landing", "bundle", *_bundle_key(found))
+        storage.copy_tree(str(found), target, last=BUNDLE_MANIFEST)
         landed.append(target)
     logger.info("landed %d bundles from %s", len(landed), folder)
     return landed
@@ -96,6 +110,17 @@ def record_outcome(location: str, outcome: dict[str, Any]) -> None:
     storage.write_json(_outcome(location), outcome)
 
 
+def outcomes(source: str) -> list[dict[str, Any]]:
+    """What became of all recordings of a source."""
+    return [storage.read_json(location) for location in storage.list_objects(storage.lake("outcomes", source))]
+
+
+def rejected(published: list[dict[str, Any]]) -> dict[str, int]:
+    """Rejected rows of published recordings, by reason."""
+    reasons = sorted({reason for outcome in published for reason in outcome["rejected"]})
+    return {reason: sum(outcome["rejected"].get(reason, 0) for outcome in published) for reason in reasons}
+
+
 def quarantine(location: str, report: dict[str, Any]) -> str:
     """Copy a landed recording to quarantine, its report last; return where it is. The original stays."""
     target = storage.lake("quarantine", *key_of(location))
@@ -113,12 +138,11 @@ def _is_sensor_file(path: Path) -> bool:
     return path.suffix in {".csv", ".parquet"} and path.name != EVENTS_FILE and "truth" not in path.parts
 
 
-def _bundle_key(bundle: Path) -> tuple[str, str, str]:
-    """`(vehicle, day, recording)`: the last three folders when the middle one is a day, else told by the manifest."""
-    *_, vehicle, day, recording = ("", "", *bundle.parts)
-    if re.fullmatch(r"\d{4}-\d{2}-\d{2}", day):
+def _bundle_key(folder: Path) -> tuple[str, str, str]:
+    """`(vehicle, day, recording)` as the manifest says; while it is missing or torn, as the last three folders say."""
+    try:
+        described = bundle.identity(str(folder))
+    except RecordingError:
+        *_, vehicle, day, recording = ("unknown", "unknown", *folder.parts)
         return vehicle, day, recording
-    from pipelines.ingest import bundle as reader
-
-    described = reader.identity(str(bundle))
     return described.vehicle, described.day, described.recording_id
