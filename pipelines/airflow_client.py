@@ -1,0 +1,132 @@
+"""A client of Airflow's REST API (version 2): trigger a DAG, follow its run, read what a task returned."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import requests
+
+from pipelines.errors import ServiceError
+
+FINISHED = {"success", "failed"}
+
+CATCH_UP_WAIT_S = 20
+"""How long the scheduler may take to start the interval that ended before a DAG was unpaused."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskState:
+    """One task instance of a run, as it stands now."""
+
+    task_id: str
+    label: str
+    """Task id, with the rendered map index of a mapped task."""
+
+    state: str
+
+
+class AirflowClient:
+    """One login, used for all calls."""
+
+    def __init__(self, url: str, *, username: str, password: str) -> None:
+        """Log in; raise `ServiceError` if Airflow does not answer or refuses."""
+        self.url = url.rstrip("/")
+        self._session = requests.Session()
+        answer = self._call("POST", "/auth/token", json={"username": username, "password": password})
+        self._session.headers["Authorization"] = f"Bearer {answer['access_token']}"
+
+    def trigger(self, dag_id: str, conf: dict[str, Any]) -> str:
+        """Start a run of a DAG now, and return the run's id."""
+        self.unpause(dag_id)
+        answer = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
+        return str(answer["dag_run_id"])
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the scheduler run a DAG from its next interval on; waits until Airflow has read its file.
+
+        Airflow also starts the interval that ended last, whatever `catchup` says. Nobody asked for that run, and it
+        would take the place of the one that is wanted, so it is removed.
+        """
+        if not self._parsed(dag_id)["is_paused"]:
+            return
+        self._call("PATCH", f"/api/v2/dags/{dag_id}", json={"is_paused": False})
+        end = time.monotonic() + CATCH_UP_WAIT_S
+        while time.monotonic() < end:
+            runs = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns?run_type=scheduled")["dag_runs"]
+            if runs:
+                self._remove(dag_id, runs[-1]["dag_run_id"])
+                return
+            time.sleep(0.5)
+
+    def run_ids(self, dag_id: str) -> set[str]:
+        """Ids of the newest hundred runs."""
+        answer = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=-run_after")
+        return {item["dag_run_id"] for item in answer["dag_runs"]}
+
+    def conf(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """What a run was triggered with."""
+        conf: dict[str, Any] = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}")["conf"]
+        return conf
+
+    def state(self, dag_id: str, run_id: str) -> str:
+        """State of a run: queued, running, success or failed."""
+        return str(self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}")["state"])
+
+    def tasks(self, dag_id: str, run_id: str) -> list[TaskState]:
+        """All task instances of a run."""
+        answer = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances?limit=500")
+        return [
+            TaskState(
+                task_id=item["task_id"],
+                label=f"{item['task_id']} {item['rendered_map_index'] or ''}".strip(),
+                state=item["state"] or "waiting",
+            )
+            for item in answer["task_instances"]
+        ]
+
+    def returned(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
+        """What a task returned (its XCom)."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}/xcomEntries/return_value"
+        return self._call("GET", f"{path}?map_index={map_index}&deserialize=true")["value"]
+
+    def follow(self, dag_id: str, run_id: str, *, deadline_s: float, poll_s: float = 1.0) -> Iterator[list[TaskState]]:
+        """Yield the task instances each time one has changed, until the run has ended."""
+        seen: list[TaskState] = []
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end:
+            state = self.state(dag_id, run_id)
+            tasks = self.tasks(dag_id, run_id)
+            if tasks != seen:
+                yield tasks
+                seen = tasks
+            if state in FINISHED:
+                return
+            time.sleep(poll_s)
+        raise ServiceError(f"{dag_id} {run_id}: not finished after {deadline_s:.0f} s; see {self.url}/dags/{dag_id}")
+
+    def _remove(self, dag_id: str, run_id: str) -> None:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}"
+        self._call("PATCH", path, json={"state": "failed"})  # a run that is still going on cannot be deleted
+        self._call("DELETE", path)
+
+    def _parsed(self, dag_id: str, wait_s: float = 90) -> dict[str, Any]:
+        """A DAG file that was just put there is known only after the dag-processor has read it."""
+        end = time.monotonic() + wait_s
+        while time.monotonic() < end:
+            answer = self._session.get(f"{self.url}/api/v2/dags/{dag_id}", timeout=30)
+            if answer.ok:
+                found: dict[str, Any] = answer.json()
+                return found
+            time.sleep(1)
+        raise ServiceError(f"Airflow does not know the DAG {dag_id!r} after {wait_s:.0f} s; see its import errors")
+
+    def _call(self, method: str, path: str, **kwargs: Any) -> Any:
+        try:
+            answer = self._session.request(method, f"{self.url}{path}", timeout=60, **kwargs)
+        except requests.RequestException as err:
+            raise ServiceError(f"Airflow at {self.url} does not answer: {err}") from err
+        if not answer.ok:
+            raise ServiceError(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
+        return answer.json() if answer.content else None
