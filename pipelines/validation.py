@@ -28,7 +28,7 @@ with warnings.catch_warnings():
 SUITES = Path(__file__).parents[1] / "expectations"
 
 logger = logging.getLogger(__name__)
-logging.getLogger("great_expectations").setLevel(logging.WARNING)
+logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # a folder made each time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +84,12 @@ def load_suite(name: str) -> gx.ExpectationSuite:
             f"unknown type: {', '.join(unknown)}"
         )
     return suite
+
+
+def columns_of(suite: str) -> list[str]:
+    """Columns that a suite looks at one by one."""
+    columns = [expectation.to_json_dict()["kwargs"].get("column") for expectation in load_suite(suite).expectations]
+    return sorted({column for column in columns if column})
 
 
 def check(frame: pl.DataFrame, *, suite: str) -> Verdict:

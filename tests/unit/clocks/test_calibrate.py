@@ -1,0 +1,143 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.channels import BUNDLE_SENSORS
+from pipelines.clocks.calibrate import calibrate
+from pipelines.clocks.clock_map import fit_pairs
+from pipelines.ingest import modena
+from pipelines.ingest.reader import ClockSpec, Encoding, Recording, SensorRows
+
+SHARED_DATA = Path(os.environ.get("TRACKSIDE_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
+START_MS = 1_767_600_000_000
+
+
+def recording(sensors, **fields):
+    return Recording(source="bundle", vehicle="v", day="2026-01-05", recording_id="r", sensors=sensors, **fields)
+
+
+def pressure(ts, *, values=None, encoding=Encoding.EPOCH_MS, rate_hz=10.0, latency_ms=0.0):
+    n = len(ts)
+    noise = np.random.default_rng(0).normal(8.5, 0.1, size=(3, n))
+    columns = dict(zip(("res_bar", "pipe_bar", "comp_on"), noise, strict=True)) if values is None else values
+    return SensorRows(
+        sensor="pneu",
+        rows=pl.DataFrame({"row": range(n), **dict(zip(encoding.columns, [ts], strict=True)), **columns}),
+        channels=BUNDLE_SENSORS["pneu"],
+        clock_id="c",
+        encoding=encoding,
+        nominal_rate_hz=rate_hz,
+        latency_ms=latency_ms,
+    )
+
+
+def events(ts, kinds):
+    return SensorRows(
+        sensor="evt",
+        rows=pl.DataFrame({"row": range(len(ts)), "ts": ts, "kind": kinds, "ref": [""] * len(ts)}),
+        channels=BUNDLE_SENSORS["evt"],
+        clock_id="c",
+        encoding=Encoding.EPOCH_MS,
+        nominal_rate_hz=None,
+    )
+
+
+def test_the_stamp_is_taken_the_latency_after_the_instant():
+    ts = START_MS + np.arange(0, 5_000, 100)
+
+    times = calibrate(recording({"pneu": pressure(ts, latency_ms=40.0)})).times["pneu"]
+
+    assert (times.utc_ns_T == (ts - 40) * 1_000_000).all()
+
+
+def test_rows_stored_late_are_used_in_their_place():
+    ts = START_MS + np.r_[0, 100, 300, 400, 200, 500]
+
+    times = calibrate(recording({"pneu": pressure(ts)})).times["pneu"]
+
+    assert times.used.tolist() == [0, 1, 4, 2, 3, 5]
+    assert times.num_rejected == {}
+
+
+def test_a_row_that_was_stored_twice_is_used_once():
+    ts = START_MS + np.r_[0, 100, 200, 200, 300]
+    sensor = pressure(ts)
+    again = sensor.rows[[0, 1, 2, 2, 4]].with_columns(row=pl.Series(range(5)))
+
+    times = calibrate(recording({"pneu": pressure(ts, values=dict(again.drop("row", "ts").to_dict()))})).times["pneu"]
+
+    assert times.num_rejected == {"duplicate": 1}
+    assert times.used.tolist() == [0, 1, 2, 4]
+
+
+def test_two_different_rows_may_share_a_millisecond():
+    times = calibrate(recording({"pneu": pressure(START_MS + np.r_[0, 100, 200, 200, 300])})).times["pneu"]
+
+    assert times.num_rejected == {}
+
+
+def test_of_a_clock_that_stands_still_two_rows_are_used():
+    times = calibrate(recording({"pneu": pressure(np.full(50, START_MS))})).times["pneu"]
+
+    assert times.num_rejected == {"duplicate": 48}
+
+
+def test_two_events_at_one_instant_are_both_used():
+    sensors = {"evt": events([START_MS, START_MS, START_MS + 9_000], ["door_open", "balise", "door_close"])}
+
+    assert calibrate(recording(sensors)).times["evt"].used.tolist() == [0, 1, 2]
+
+
+def test_an_event_outside_the_trip_is_rejected():
+    sensors = {
+        "pneu": pressure(START_MS + np.arange(0, 60_000, 100)),
+        "evt": events(
+            [START_MS + 5_000, START_MS + 4_000_000, START_MS + 9_000], ["door_open", "balise", "door_close"]
+        ),
+    }
+
+    times = calibrate(recording(sensors)).times["evt"]
+
+    assert times.num_rejected == {"bad_stamp": 1}
+    assert times.used.tolist() == [0, 2]
+
+
+def test_a_tick_counter_without_any_tie_has_no_clock():
+    sensor = pressure(np.arange(100) * 100_000, encoding=Encoding.TICKS_US_U32)
+
+    calibration = calibrate(recording({"pneu": sensor}, clocks={"c": ClockSpec(clock_id="c", kind="ticks")}))
+
+    assert calibration.maps == {}
+    assert calibration.times["pneu"].num_rejected == {"no_clock": 100}
+
+
+def test_a_node_clock_is_tied_by_pairs_of_device_time_and_utc():
+    uptime_ns = (np.arange(0, 60, 0.1) * 1e9).astype(np.int64)
+    pairs = pl.DataFrame(
+        {"t_dev_ns": [0, 50_000_000_000], "t_utc_ns": [START_MS * 1_000_000] * 2, "sigma_ns": [1_000] * 2}
+    )
+    pairs = pairs.with_columns(t_utc_ns=pl.col("t_utc_ns") + (pl.col("t_dev_ns") * 1.003).cast(pl.Int64))
+    sensor = pressure(uptime_ns, encoding=Encoding.UPTIME_NS)
+
+    times = calibrate(recording({"pneu": sensor}, time_pairs=pairs)).times["pneu"]
+
+    assert times.utc_ns_T == pytest.approx(START_MS * 1_000_000 + uptime_ns * 1.003, abs=1e4)
+
+
+def test_the_node_of_a_real_train_runs_three_parts_per_thousand_slow():
+    runs = sorted((SHARED_DATA / "modena-train-imu-gnss").glob("20221019_*_SN1_sample.csv"))
+    if not runs:
+        pytest.skip("the Modena logs are not here")
+    pairs = pl.concat(part.time_pairs for run in runs for part in modena.read(str(run)) if part.time_pairs is not None)
+    assert pairs.height >= 4
+
+    fitted = fit_pairs(
+        "node", *(pairs[name].to_numpy() for name in ("t_dev_ns", "t_utc_ns")), pairs["sigma_ns"].to_numpy()
+    )
+
+    assert 3_000.0 < fitted.drift_ppm < 3_300.0
+    mapped_ns, sigma_ns = fitted.to_utc(pairs["t_dev_ns"].to_numpy())
+    assert (np.abs(mapped_ns - pairs["t_utc_ns"].to_numpy()) < 4 * sigma_ns + 4e6).all()
