@@ -1,0 +1,36 @@
+"""What tests of several folders share: the running services, started once for the whole session."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+
+class RunningServices(NamedTuple):
+    home: Path
+    env: dict[str, str]
+    """The variables of `pipelines.services.environment`; nothing is set in this process."""
+
+
+@pytest.fixture(scope="session")
+def services():
+    """Run all services on free ports, in a home of their own.
+
+    With TRACKSIDE_TEST_HOME, use that home and leave its services up: a second run then starts at once.
+    """
+    from pipelines import services
+
+    kept = os.environ.get("TRACKSIDE_TEST_HOME")
+    home = Path(kept or tempfile.mkdtemp(prefix="trackside-test-"))
+    any_port = dict.fromkeys(("airflow", "mlflow", "store", "ray"), 0)
+    services.up(home, ports=any_port, wait_s=600)
+    try:
+        yield RunningServices(home=home, env=services.environment(home))
+    finally:
+        if not kept:
+            services.down(home)
+            for folder in (home, services.open_home(home).sockets):
+                shutil.rmtree(folder, ignore_errors=True)
