@@ -1,0 +1,1 @@
+"""The benchmarks: each measures against its peer in the same run."""

@@ -1,0 +1,208 @@
+import re
+
+import pytest
+
+from pipelines.config import parse_recipe
+from pipelines.errors import TrackingAccessError, TrackingError
+from pipelines.tracking import Point, TrackedCheckpoint, TrackedData, open_run, run_url
+
+# The database stores are the server's business; in this process their deprecations would be errors.
+pytestmark = pytest.mark.filterwarnings("ignore:.*noload:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """A server's database; making its tables takes seconds, so the tests of this module share it."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    return f"sqlite:///{folder}/mlflow.db"
+
+
+@pytest.fixture(autouse=True)
+def mlflow(database, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+
+
+@pytest.fixture
+def run(request):
+    return open_run(f"run of {request.node.name}", experiment="tiny")
+
+
+def curve(steps, name="train_loss"):
+    return [Point(name, step, 1 / step, 1_700_000_000_000 + step) for step in steps]
+
+
+def logged(run, name="train_loss"):
+    return sorted((metric.step, metric.value) for metric in run.client.get_metric_history(run.run_id, name))
+
+
+def test_all_attempts_of_a_training_share_one_run():
+    first = open_run("nightly/1", experiment="tiny", tags={"airflow.dag_id": "nightly"})
+    second = open_run("nightly/1", experiment="tiny", tags={"airflow.run_id": "scheduled"})
+
+    assert first.run_id == second.run_id
+    tags = first.client.get_run(first.run_id).data.tags
+    assert (tags["airflow.dag_id"], tags["airflow.run_id"]) == ("nightly", "scheduled")
+
+
+def test_trainings_have_runs_of_their_own():
+    assert open_run("it's 1", experiment="tiny").run_id != open_run("it's 2", experiment="tiny").run_id
+
+
+def test_a_later_attempt_logs_only_what_is_missing(run):
+    run.log_points(curve(range(1, 61)))
+    again = open_run(f"run of {_key(run)}", experiment="tiny")
+
+    added = again.log_points(curve(range(1, 101)))
+
+    assert added == 40
+    assert logged(run) == [(step, 1 / step) for step in range(1, 101)]
+
+
+def test_an_attempt_that_died_while_it_logged_leaves_no_gap(run):
+    run.log_points(curve(range(1, 11)))
+
+    open_run(f"run of {_key(run)}", experiment="tiny").log_points(
+        curve(range(1, 21)) + curve([10, 20], name="validation_loss")
+    )
+
+    assert [step for step, _ in logged(run)] == list(range(1, 21))
+    assert [step for step, _ in logged(run, "validation_loss")] == [10, 20]
+
+
+def test_long_curves_are_logged_in_several_calls(run):
+    assert run.log_points(curve(range(1, 2502))) == 2501
+    assert len(logged(run)) == 2501
+
+
+def test_each_kept_checkpoint_is_one_logged_model_with_its_loss(run):
+    kept = [TrackedCheckpoint(location=f"lake/step-{n}", step=n, validation_loss=1 / n) for n in (10, 20)]
+    run.log_points(curve([10, 20], name="validation_loss"))
+
+    run.log_checkpoints(kept, "transformer_forecaster")
+    run.log_checkpoints(kept, "transformer_forecaster")
+
+    models = run.client.search_logged_models([run.experiment_id], f"source_run_id = '{run.run_id}'")
+    found = {model.tags["trackside.checkpoint"]: {m.key: m.value for m in model.metrics} for model in models}
+    assert len(models) == 2
+    assert found == {
+        "lake/step-10": {"checkpoint_validation_loss": 0.1},
+        "lake/step-20": {"checkpoint_validation_loss": 0.05},
+    }
+    assert logged(run, "validation_loss") == [(10, 0.1), (20, 0.05)]
+
+
+def test_metrics_after_a_checkpoint_are_the_runs_alone(run):
+    run.log_checkpoints([TrackedCheckpoint(location="lake/a", step=1, validation_loss=1.0)], "t")
+
+    run.log_points(curve([1, 2]))
+    run.log_summary({"goodput/goodput": 0.5})
+
+    (model,) = run.client.search_logged_models([run.experiment_id], f"source_run_id = '{run.run_id}'")
+    assert {metric.key for metric in model.metrics} == {"checkpoint_validation_loss"}
+
+
+def test_recipe_plan_and_data_are_on_the_run_and_may_be_said_twice(run):
+    recipe = parse_recipe(
+        {
+            "name": "tiny",
+            "source": "metropt3_windows",
+            "suite": "s",
+            "label": "y",
+            "model": {"kind": "table_classifier"},
+            "gate": {"metric": "auc", "minimum": 0.5},
+        },
+        where="tiny",
+    )
+    data = TrackedData(table="s3://lake/tables/metropt3", version=7, digest="d" * 64, counts={"train": 5})
+
+    for _ in range(2):
+        run.log_settings(recipe, {"workers": 2}, data)
+
+    stored = run.client.get_run(run.run_id)
+    (dataset,) = stored.inputs.dataset_inputs
+    assert stored.data.params["train.epochs"] == "5"
+    assert stored.data.params["plan.workers"] == "2"
+    assert dataset.dataset.digest == "d" * 32
+    assert '"delta_table_version": 7' in dataset.dataset.source
+
+
+def test_a_run_left_running_by_a_kill_is_continued_and_finished(run):
+    assert run.client.get_run(run.run_id).info.status == "RUNNING"
+
+    again = open_run(f"run of {_key(run)}", experiment="tiny")
+    again.finish("FINISHED")
+
+    assert run.client.get_run(run.run_id).info.status == "FINISHED"
+
+
+def test_the_machine_is_sampled_into_the_run(run, monkeypatch):
+    import time
+
+    with run.system_metrics():
+        time.sleep(5)
+
+    assert any(key.startswith("system/cpu") for key in run.client.get_run(run.run_id).data.metrics)
+
+
+def test_the_page_of_a_training_is_found_by_its_key(run, monkeypatch):
+    address = run_url(f"run of {_key(run)}", experiment="tiny")
+
+    assert address.endswith(f"/#/experiments/{run.experiment_id}/runs/{run.run_id}")
+    assert run_url("never", experiment="tiny") == ""
+
+
+def test_a_server_that_is_down_is_worth_a_retry(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+    with pytest.raises(TrackingError, match=re.escape("http://127.0.0.1:9")) as raised:
+        open_run("run", experiment="tiny")
+
+    assert raised.value.retryable
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_credentials_are_not_worth_a_retry(monkeypatch, status, answering):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", answering(status))
+
+    with pytest.raises(TrackingAccessError, match="check MLFLOW_TRACKING_USERNAME"):
+        open_run("run", experiment="tiny")
+
+
+@pytest.fixture
+def answering():
+    """A server that gives the same answer to everything."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    servers = []
+
+    def start(status):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"no")
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _key(run):
+    return run.client.get_run(run.run_id).data.tags["trackside.run_key"].removeprefix("run of ")
