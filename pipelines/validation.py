@@ -5,18 +5,17 @@ answers whether a batch may be trained on, and what would have to be true.
 """
 
 import html
-import json
 import logging
 import os
 import re
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from pipelines.errors import SuiteError
+from pipelines.suites import read_suite
 
 os.environ["GX_ANALYTICS_ENABLED"] = "False"  # read when the library is imported
 with warnings.catch_warnings():
@@ -24,8 +23,6 @@ with warnings.catch_warnings():
     import great_expectations as gx
     from great_expectations.render.renderer import ValidationResultsPageRenderer
     from great_expectations.render.view import DefaultJinjaPageView
-
-SUITES = Path(__file__).parents[1] / "expectations"
 
 logger = logging.getLogger(__name__)
 logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # a folder made each time
@@ -67,29 +64,16 @@ def load_suite(name: str) -> gx.ExpectationSuite:
     Great Expectations logs an expectation it does not know and drops it, so a misspelt type would turn a check off
     without failing anything.
     """
-    path = SUITES / f"{name}.json"
-    if not path.is_file():
-        known = ", ".join(sorted(file.stem for file in SUITES.glob("*.json")))
-        raise SuiteError(f"no suite {name!r}: expected one of {known}")
-    spec = json.loads(path.read_text())
-    unexplained = [expectation["type"] for expectation in spec["expectations"] if not expectation["meta"].get("why")]
-    if unexplained:
-        raise SuiteError(f"{path.name}: {unexplained[0]} has no meta.why; each expectation says why it is there")
+    spec = read_suite(name)
     suite = gx.ExpectationSuite(**spec)
     asked = [expectation["type"] for expectation in spec["expectations"]]
     if len(suite.expectations) != len(asked):
         unknown = sorted(set(asked) - {expectation.expectation_type for expectation in suite.expectations})
         raise SuiteError(
-            f"{path.name}: {len(asked) - len(suite.expectations)} of {len(asked)} expectations would be skipped; "
+            f"{name}.json: {len(asked) - len(suite.expectations)} of {len(asked)} expectations would be skipped; "
             f"unknown type: {', '.join(unknown)}"
         )
     return suite
-
-
-def columns_of(suite: str) -> list[str]:
-    """Columns that a suite looks at one by one."""
-    columns = [expectation.to_json_dict()["kwargs"].get("column") for expectation in load_suite(suite).expectations]
-    return sorted({column for column in columns if column})
 
 
 def check(frame: pl.DataFrame, *, suite: str) -> Verdict:

@@ -71,7 +71,7 @@ class FoundEvent:
     def lead_s(self) -> float:
         """From the alarm to the end of the event, the time left to act.
 
-        Lead time usually means this (for the compressor of the Porto metro, Davari et al. 2021 ask for two hours).
+        Lead time usually means this; studies of the Porto metro's compressor look for two hours or more.
         """
         return (self.event.end_utc_ns - self.raised_utc_ns) / 1e9
 

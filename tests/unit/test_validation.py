@@ -4,15 +4,15 @@ import re
 import polars as pl
 import pytest
 
-from pipelines import validation
+from pipelines import suites, validation
 from pipelines.errors import SuiteError
 
-SUITE_NAMES = sorted(path.stem for path in validation.SUITES.glob("*.json"))
+SUITE_NAMES = sorted(path.stem for path in suites.SUITES.glob("*.json"))
 
 
 def _write_suite(folder, monkeypatch, expectation):
     (folder / "odd.json").write_text(json.dumps({"name": "odd", "expectations": [expectation]}))
-    monkeypatch.setattr(validation, "SUITES", folder)
+    monkeypatch.setattr(suites, "SUITES", folder)
 
 
 def _between(**meta):

@@ -1,0 +1,281 @@
+"""The doors of the project from a shell. Exit code 0 means that it did it.
+
+With `--json` a command prints one JSON object on stdout and nothing else; logs and progress go to stderr.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from pipelines import services, steps
+from pipelines.demo import print_logins
+from pipelines.errors import ConfigError, TracksideError
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, help=__doc__)
+models_app = typer.Typer(no_args_is_help=True, help="The registered models.")
+app.add_typer(models_app, name="models")
+
+out = Console()
+err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+Ports = Annotated[list[str] | None, typer.Option("--port", help="Another port, e.g. airflow=8090; may be repeated.")]
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one message, not a traceback."""
+    logging.basicConfig(
+        level=logging.WARNING, handlers=[RichHandler(console=err, show_path=False)], format="%(message)s"
+    )
+    try:
+        app()
+    except TracksideError as error:
+        err.print(f"[red]{type(error).__name__}:[/red]", end=" ")
+        err.print(str(error), markup=False, highlight=False)
+        sys.exit(1)
+
+
+@app.callback()
+def _start(verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is being done.")] = False) -> None:
+    """Trackside: recordings of trains, tracks and trackside radio sites, turned into models every night."""
+    if verbose:
+        logging.getLogger("pipelines").setLevel(logging.INFO)
+
+
+@app.command()
+def up(port: Ports = None) -> None:
+    """Start the local services: object store, MLflow, Airflow, Ray."""
+    with err.status("starting the services") as line:
+        services.up(home(), ports=_ports(port or []), on_progress=lambda found: line.update(_progress(found)))
+    status()
+
+
+@app.command()
+def down() -> None:
+    """Stop every process that `up` started."""
+    with err.status("stopping the services"):
+        stopped = services.down(home())
+    out.print(f"stopped {stopped} processes" if stopped else "nothing was running")
+
+
+@app.command()
+def status(json_: Json = False) -> None:
+    """Say which services run, where, and how to log in."""
+    found = services.status(home())
+    if json_:
+        _print_json({"services": [asdict(service) for service in found]})
+    elif found:
+        table = Table("service", "state", "address", "restarts", "log")
+        for service in found:
+            table.add_row(service.name, service.state, service.url, str(service.restarts), service.log)
+        out.print(table)
+        print_logins(out, home())
+    else:
+        out.print("no services are running; `trackside up` starts them")
+    if not found or any(service.state not in {"ready", "done"} for service in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    data: Annotated[str, typer.Option(help="A real recording (file or folder) instead of the simulated fleet.")] = "",
+    port: Ports = None,
+) -> None:
+    """Run the main job: services, a landed fleet, a nightly retraining by the real scheduler, a champion."""
+    from pipelines import demo as job
+
+    job.run(home(), data=data, ports=_ports(port or []), console=out)
+
+
+@app.command()
+def fetch(name: str, to: Annotated[Path, typer.Option(help="Folder to put it in.")] = Path("data")) -> None:
+    """Download a published data set, resume a broken download, and check size and SHA-256."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn
+
+    from pipelines.ingest import fetch as download
+
+    with Progress("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=err) as progress:
+        task = progress.add_task(name, total=None)
+        path = download.fetch(name, to, progress=lambda done, total: progress.update(task, completed=done, total=total))
+    out.print(str(path))
+
+
+@app.command()
+def simulate(
+    to: Annotated[Path, typer.Option("--out", help="Folder for `bundles/` and `truth/`.")],
+    seed: Annotated[int, typer.Option(help="Same seed, same fleet.")],
+    vehicles: Annotated[int, typer.Option(min=1)] = 4,
+    days: Annotated[int, typer.Option(min=1)] = 4,
+    json_: Json = False,
+) -> None:
+    """Write trip bundles of a simulated fleet, its truth kept apart."""
+    from pipelines.simulate import simulate_fleet
+
+    summary = asdict(simulate_fleet(to, seed=seed, vehicles=vehicles, days=days))
+    _show(summary, as_json=json_)
+
+
+@app.command()
+def ingest(uri: str, json_: Json = False) -> None:
+    """Land, read, synchronise, validate and publish a bundle or any known source, without Airflow."""
+    _use_services()
+    published, failed = [], {}
+    for location in steps.land(uri):
+        try:
+            published.append(steps.publish(steps.validate(steps.synchronise(location))))
+        except TracksideError as error:
+            failed[location] = str(error)
+            err.print(f"[red]{type(error).__name__}[/red] {error}", highlight=False)
+    _show({"published": published, "failed": failed}, as_json=json_)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def train(
+    recipe: str,
+    data: Annotated[str, typer.Option(help="Ingest this recording first.")] = "",
+    workers: Annotated[str, typer.Option(help="Number of workers, or MIN:MAX.")] = "",
+    epochs: Annotated[int | None, typer.Option(min=1)] = None,
+    strategy: Annotated[str, typer.Option(help="auto or ddp.")] = "auto",
+    force_promote: Annotated[bool, typer.Option(help="Make it champion whatever the gate says.")] = False,
+    json_: Json = False,
+) -> None:
+    """Plan, train, evaluate, register and promote, without Airflow."""
+    if strategy not in {"auto", "ddp"}:
+        raise ConfigError(f"strategy is {strategy!r}, but must be auto or ddp")
+    _use_services()
+    if data:
+        for location in steps.land(data):
+            steps.publish(steps.validate(steps.synchronise(location)))
+    run_key = f"{recipe}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    result = steps.retrain(recipe, run_key=run_key, workers=_max_workers(workers), epochs=epochs, force=force_promote)
+    _show(result, as_json=json_)
+
+
+@app.command()
+def score(
+    model_uri: str,
+    data: Annotated[str, typer.Option(help="New rows: a table, a recording or a bundle.")],
+    to: Annotated[Path, typer.Option("--out", help="CSV file for the scores.")],
+    json_: Json = False,
+) -> None:
+    """Apply a registered model, e.g. `models:/hot_bearing@champion`, to new rows."""
+    _use_services()
+    _show(steps.score(model_uri, data=data, out=str(to)), as_json=json_)
+
+
+@app.command()
+def bench(name: Annotated[str, typer.Argument(help="One benchmark, or all.")] = "all", json_: Json = False) -> None:
+    """Run the benchmarks, each against its peer in the same run."""
+    from pipelines import bench as benchmarks
+
+    _show(benchmarks.run(name), as_json=json_)
+
+
+@models_app.command("list")
+def list_models(name: Annotated[str, typer.Argument()] = "", json_: Json = False) -> None:
+    """All registered versions, newest first."""
+    _use_services()
+    versions = steps.list_models(name)
+    if json_:
+        _print_json({"versions": versions})
+        return
+    table = Table("model", "version", "aliases", "gate", "MLflow run")
+    for version in versions:
+        tags = version["tags"]
+        table.add_row(
+            version["model"],
+            version["version"],
+            ", ".join(version["aliases"]),
+            tags.get("trackside.gate", ""),
+            version["run_id"],
+        )
+    out.print(table)
+
+
+@models_app.command("show")
+def show_model(name: str, version: str, json_: Json = False) -> None:
+    """One registered version with its evidence."""
+    _use_services()
+    found = [item for item in steps.list_models(name) if item["version"] == version]
+    if not found:
+        raise ConfigError(f"model {name!r} has no version {version!r}; see `trackside models list {name}`")
+    _show(found[0], as_json=json_)
+
+
+@models_app.command("promote")
+def promote_model(name: str, version: str, force: bool = False, json_: Json = False) -> None:
+    """Make a version champion if its report passes the gate, or by force."""
+    _use_services()
+    _show(steps.promote_version(name, version, force=force), as_json=json_)
+
+
+def home() -> Path:
+    """Where the local services keep their state."""
+    return services.default_home().resolve()
+
+
+def _progress(found: Iterable[services.ServiceStatus]) -> str:
+    """What `up` is waiting for."""
+    waiting = [service.name for service in found if service.state not in {"ready", "done"}]
+    return f"starting the services; waiting for {', '.join(waiting)}"
+
+
+def _use_services() -> None:
+    """Take the addresses and secrets of the local services if they run, unless the environment says where to go."""
+    if services.status(home()):
+        for name, value in services.environment(home()).items():
+            os.environ.setdefault(name, value)
+
+
+def _ports(options: list[str]) -> dict[str, int]:
+    ports = {}
+    for option in options:
+        service, _, number = option.partition("=")
+        if not number.isdigit():
+            raise ConfigError(f"--port {option!r}: SERVICE=NUMBER would be right, for example airflow=8090")
+        ports[service] = int(number)
+    return ports
+
+
+def _max_workers(text: str) -> int | None:
+    """The larger number of `MIN:MAX`; elastic workers come with a later engine."""
+    if not text:
+        return None
+    parts = text.split(":")
+    if not all(part.isdigit() for part in parts) or len(parts) > 2:
+        raise ConfigError(f"--workers {text!r}: a number or MIN:MAX would be right")
+    return max(int(part) for part in parts)
+
+
+def _show(result: dict[str, Any], *, as_json: bool) -> None:
+    printer: Callable[[dict[str, Any]], None] = _print_json if as_json else _print_pairs
+    printer(result)
+
+
+def _print_json(result: dict[str, Any]) -> None:
+    print(json.dumps(result, default=str))
+
+
+def _print_pairs(result: dict[str, Any]) -> None:
+    for key, value in result.items():
+        out.print(f"[bold]{key}[/bold]", end=" ")
+        out.print(
+            json.dumps(value, default=str, indent=1) if isinstance(value, dict | list) else str(value), markup=False
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Whether a staged recording may be trained on, part by part, with a report that a person can read.
+
+A recording of many days is judged as a whole first, and day by day only if that fails, so that one bad day does not
+hold back the others.
+"""
+
+import logging
+from typing import Any
+
+import polars as pl
+
+from pipelines import storage, validation
+from pipelines.errors import DataQualityError
+from pipelines.ingest import landing
+from pipelines.staging import REPORT, VERDICT, docs_of, load_part, set_aside
+from pipelines.validation import Verdict
+
+logger = logging.getLogger(__name__)
+
+
+def judge(staged: str) -> str:
+    """Let a staged recording pass its suites; return `staged`.
+
+    Raises:
+        DataQualityError: No part of it may be published; the original is in quarantine with this message.
+    """
+    report = storage.read_json(storage.join(staged, REPORT))
+    verdicts = _check(report["source"], [load_part(staged, part) for part in report["parts"]], report["parts"])
+    failed: dict[str, str] = {}
+    if not _passed(verdicts):
+        for part in report["parts"]:
+            of_part = _check(report["source"], [load_part(staged, part)], [part])
+            if not _passed(of_part):
+                failed[part["name"]] = _message(of_part, batch=f"{report['source']} {part['name']}")
+    good = [part["name"] for part in report["parts"] if part["name"] not in failed]
+    _write_docs(staged, report, verdicts)
+    storage.write_json(storage.join(staged, VERDICT), {"passed": good, "failed": failed})
+    if failed:
+        message = "\n".join([*list(failed.values())[:10], f"full report: {docs_of(staged)}/index.html"])
+        if not good:
+            set_aside(report["landed"], digest=report["digest"], reasons=list(failed.values()))
+            raise DataQualityError(message)
+        landing.quarantine(report["landed"], {"digest": report["digest"], "reasons": list(failed.values())})
+        logger.warning("%d of %d days go on; not these: %s", len(good), len(report["parts"]), message)
+    return staged
+
+
+def _check(source: str, frames: list[pl.DataFrame], parts: list[dict[str, Any]]) -> dict[str, Verdict]:
+    """Run the suites of a source over parts: one over their rows, one over their sensors where there are any."""
+    verdicts = {source: validation.check(pl.concat(frames, how="diagonal_relaxed"), suite=source)}
+    if sensors := [sensor for part in parts for sensor in part["sensors"]]:
+        suite = f"{source}_sensors"
+        verdicts[suite] = validation.check(pl.DataFrame(sensors, infer_schema_length=None), suite=suite)
+    return verdicts
+
+
+def _passed(verdicts: dict[str, Verdict]) -> bool:
+    return all(verdict.passed for verdict in verdicts.values())
+
+
+def _message(verdicts: dict[str, Verdict], *, batch: str) -> str:
+    return "\n".join(verdict.message(batch) for verdict in verdicts.values() if not verdict.passed)
+
+
+def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict]) -> None:
+    """Write the Data Docs of a recording, its index last."""
+    docs = docs_of(staged)
+    title = " ".join(landing.key_of(report["landed"]))
+    if any(part["simulated"] for part in report["parts"]):
+        title += " (simulated)"
+    pages = {f"{name}.html": verdict for name, verdict in verdicts.items()}
+    for name, verdict in pages.items():
+        storage.write_bytes(storage.join(docs, name), verdict.page.encode())
+    storage.write_bytes(storage.join(docs, "index.html"), validation.index_page(title, pages).encode())

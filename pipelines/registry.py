@@ -1,0 +1,262 @@
+"""The model registry: versions that carry their evidence, and the alias `champion` that moves only through the gate.
+
+A version is exported with `torch.export` (MLflow's `pt2` format), so that loading one never runs a stranger's pickle.
+What a scorer must know beside the network (recipe, columns, alarm threshold) travels in the model's metadata.
+"""
+
+import json
+import logging
+import math
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from pipelines import tracking
+from pipelines.config import GateConfig, Recipe, parse_recipe
+from pipelines.errors import ObjectNotFoundError
+from pipelines.evaluate import Report, Scored, beats
+
+os.environ.setdefault("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+import mlflow  # after the two switches, which are read at its import
+from mlflow.exceptions import MlflowException
+
+CHAMPION = "champion"
+
+SCORE_BATCH = 1024
+"""Examples that are scored at once."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One rule of the gate, answered."""
+
+    name: str
+    passed: bool
+    detail: str
+    """The numbers that decided."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What the gate said of a candidate, and what was done."""
+
+    model: str
+    version: str
+    promoted: bool
+    forced: bool
+    previous: str
+    """Version that was champion before; empty if there was none."""
+
+    rules: tuple[Rule, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Rules that did not pass, in words."""
+        return [f"{rule.name}: {rule.detail}" for rule in self.rules if not rule.passed]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "reasons": self.reasons}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedModel:
+    """A registered model, ready to score raw values."""
+
+    uri: str
+    module: nn.Module
+    recipe: Recipe
+    columns: tuple[str, ...]
+    """Columns of its input, in order."""
+
+    shape: tuple[int, ...]
+    """Shape of one example."""
+
+    threshold: float
+    """Scores at or above it are anomalies."""
+
+    def score(self, x: np.ndarray) -> np.ndarray:
+        """Return ``score_N`` of examples in raw physical values; larger is more unusual."""
+        parts = torch.split(torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)), SCORE_BATCH)
+        with torch.no_grad():
+            return np.concatenate([self.module(part).numpy() for part in parts] or [np.empty(0, dtype=np.float32)])
+
+
+def register(
+    model: nn.Module,
+    *,
+    recipe: Recipe,
+    run_id: str,
+    example_x: np.ndarray,
+    columns: tuple[str, ...],
+    threshold: float,
+    tags: dict[str, str],
+) -> str:
+    """Export `model`, attach it to its MLflow run and make it a version of the registered model `recipe.name`.
+
+    Args:
+        model: The trained network, in evaluation mode.
+        recipe: What it was made from.
+        run_id: MLflow run of its training.
+        example_x: At least two examples, so that the batch dimension stays free in the export.
+        columns: Columns of the input, in order.
+        threshold: Alarm threshold of its scores.
+        tags: Evidence that the version carries.
+
+    Returns:
+        The version. A run that already has one keeps it: registering twice is registering once.
+    """
+    with tracking.translated():
+        client = mlflow.MlflowClient()
+        if versions := client.search_model_versions(f"name = '{recipe.name}' and run_id = '{run_id}'"):
+            return str(versions[0].version)
+        with torch.no_grad():
+            score_N = model(torch.from_numpy(example_x)).numpy()
+        with mlflow.start_run(run_id=run_id):
+            info = mlflow.pytorch.log_model(
+                model,
+                name="model",
+                signature=mlflow.models.infer_signature(example_x, score_N),
+                input_example=example_x,
+                serialization_format="pt2",
+                pip_requirements=[f"torch=={torch.__version__.split('+')[0]}"],
+                metadata={
+                    "recipe": recipe.model_dump_json(),
+                    "columns": json.dumps(columns),
+                    "shape": json.dumps(example_x.shape[1:]),
+                    "threshold": threshold,
+                },
+            )
+        version = mlflow.register_model(info.model_uri, recipe.name, tags=tags)
+    logger.info("registered %s version %s from run %s", recipe.name, version.version, run_id)
+    return str(version.version)
+
+
+def load(uri: str) -> LoadedModel:
+    """Load a registered model, for example `models:/hot_bearing@champion` or `models:/hot_bearing/3`."""
+    with tracking.translated():
+        try:
+            info = mlflow.models.get_model_info(uri)
+            module = mlflow.pytorch.load_model(uri)
+        except MlflowException as err:
+            if err.error_code == "RESOURCE_DOES_NOT_EXIST":
+                raise ObjectNotFoundError(
+                    f"{uri}: no such model; `models:/NAME@champion` or `models:/NAME/VERSION` would be right"
+                ) from err
+            raise
+    if "recipe" not in (info.metadata or {}):
+        raise ObjectNotFoundError(f"{uri}: not a model of this project: its metadata has no recipe")
+    return LoadedModel(
+        uri=uri,
+        module=module,
+        recipe=parse_recipe(json.loads(info.metadata["recipe"]), where=uri),
+        columns=tuple(json.loads(info.metadata["columns"])),
+        shape=tuple(json.loads(info.metadata["shape"])),
+        threshold=float(info.metadata["threshold"]),
+    )
+
+
+def champion_version(name: str) -> str:
+    """Version that the alias `champion` of a registered model points to; empty if there is none."""
+    with tracking.translated():
+        try:
+            return str(mlflow.MlflowClient().get_model_version_by_alias(name, CHAMPION).version)
+        except MlflowException as err:
+            if err.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
+                return ""
+            raise
+
+
+def tag_of(name: str, version: str, tag: str) -> str:
+    """A tag of a registered version; raise `ObjectNotFoundError` if there is no such version or tag."""
+    with tracking.translated():
+        try:
+            tags = mlflow.MlflowClient().get_model_version(name, version).tags
+        except MlflowException as err:
+            if err.error_code == "RESOURCE_DOES_NOT_EXIST":
+                raise ObjectNotFoundError(f"model {name!r} has no version {version!r}") from err
+            raise
+    if tag not in tags:
+        raise ObjectNotFoundError(f"{name} version {version} has no tag {tag!r}: it was not registered by this project")
+    return str(tags[tag])
+
+
+def gate(rules: GateConfig, report: Report) -> tuple[Rule, ...]:
+    """Answer each rule of the gate with its numbers; a score that was not measured does not pass."""
+    metric = rules.metric
+    score = report.model.scores.get(metric, math.nan)
+    answers = [
+        Rule(
+            name="minimum score",
+            passed=score >= rules.minimum,
+            detail=f"{metric} is {_number(score)}, at least {rules.minimum:g} is asked",
+        )
+    ]
+    rivals = {rival.name: rival.scores.get(metric, math.nan) for rival in _rivals(rules, report)}
+    for name, is_beaten in beats(report, metric, margin=rules.margin_over_champion).items():
+        if name in rivals:
+            numbers = f"{metric} is {_number(score)} against {_number(rivals[name])} on the same held-out data"
+            answers.append(Rule(name=f"better than {name}", passed=is_beaten, detail=numbers))
+    return tuple(answers)
+
+
+def _rivals(rules: GateConfig, report: Report) -> list[Scored]:
+    champion = [report.champion] if report.champion else []
+    return [*champion, *(report.baselines if rules.beat_baselines else ())]
+
+
+def promote(name: str, version: str, *, rules: tuple[Rule, ...], force: bool) -> Decision:
+    """Move the alias `champion` to `version` if every rule passed, or if a person forces it.
+
+    The decision is stored as tags of the version either way.
+    """
+    previous = champion_version(name)
+    passed = all(rule.passed for rule in rules)
+    decision = Decision(
+        model=name,
+        version=version,
+        promoted=passed or force,
+        forced=force and not passed,
+        previous="" if previous == version else previous,
+        rules=rules,
+    )
+    with tracking.translated():
+        client = mlflow.MlflowClient()
+        client.set_model_version_tag(name, version, "trackside.gate", "passed" if passed else "failed")
+        client.set_model_version_tag(name, version, "trackside.decision", json.dumps(decision.to_dict())[:5000])
+        if decision.promoted:
+            client.set_registered_model_alias(name, CHAMPION, version)
+    logger.info("%s version %s: promoted %s, champion before: %s", name, version, decision.promoted, previous or "none")
+    return decision
+
+
+def list_versions(name: str = "") -> list[dict[str, Any]]:
+    """All versions of one registered model, or of all, newest first, with their aliases and tags."""
+    with tracking.translated():
+        client = mlflow.MlflowClient()
+        models = [model for model in client.search_registered_models() if name in ("", model.name)]
+        return [
+            {
+                "model": model.name,
+                "version": version.version,
+                "aliases": sorted(alias for alias, at in model.aliases.items() if str(at) == str(version.version)),
+                "run_id": version.run_id,
+                "created": version.creation_timestamp,
+                "tags": dict(version.tags),
+            }
+            for model in models
+            for version in sorted(
+                client.search_model_versions(f"name = '{model.name}'"), key=lambda found: -int(found.version)
+            )
+        ]
+
+
+def _number(value: float) -> str:
+    return "not measured" if math.isnan(value) else f"{value:.4f}"

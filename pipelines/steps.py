@@ -1,0 +1,239 @@
+"""The stages as an orchestrator sees them: names and locations in, names and locations out.
+
+Every step may be run twice: it writes to a place decided by its arguments and replaces what is there. Heavy libraries
+are imported inside the steps, because Airflow reads this module each time it parses a DAG file.
+"""
+
+from typing import Any
+
+
+def source_of(uri: str) -> str:
+    """Name of the source that a local file or folder belongs to."""
+    from pipelines.ingest import sources
+
+    return sources.detect_source(uri)
+
+
+def land(uri: str, *, source: str = "auto") -> list[str]:
+    """Copy recordings from a local file or folder into the landing area, manifest last; return their locations.
+
+    Maintenance reports (`events.csv`: vehicle, kind, start_utc, end_utc) in the folder land beside them.
+    """
+    from pipelines.ingest import events, landing
+
+    source = source_of(uri) if source == "auto" else source
+    events.land(uri, source=source)
+    return landing.land(uri, source=source)
+
+
+def pending(prefix: str = "") -> list[str]:
+    """Return the landed, complete recordings whose present content was neither published nor quarantined yet.
+
+    Args:
+        prefix: `<source>`, `<source>/<vehicle>` or `<source>/<vehicle>/<day>`; empty means all.
+    """
+    from pipelines.ingest import landing
+
+    return landing.pending(prefix)
+
+
+def synchronise(location: str) -> str:
+    """Read one landed recording, map clocks, align, locate, screen; return the location of the staged result.
+
+    What cannot be read is put into quarantine with its report, and `RecordingError` is raised.
+    """
+    from pipelines import staging
+
+    return staging.stage(location)
+
+
+def validate(staged: str) -> str:
+    """Return `staged` if it passes the suites of its source; quarantine it and raise `DataQualityError` if not.
+
+    Days that fail are quarantined one by one; the days beside them go on.
+    """
+    from pipelines import judgement
+
+    return judgement.judge(staged)
+
+
+def document_path(staged: str) -> str:
+    """Path of the validation report of a staged recording below the lake's `docs` area; read with `read_document`.
+
+    It follows from the location alone: it is asked for after a failed validation too.
+    """
+    return "/".join([*staged.rstrip("/").split("/")[-4:], "index.html"])
+
+
+def read_document(path: str) -> tuple[bytes, str] | None:
+    """Return content and media type of a document below the lake's `docs` area; `None` if there is none.
+
+    A path that leads out of the area is refused like one of nothing.
+    """
+    import mimetypes
+
+    from pipelines import storage
+    from pipelines.errors import ObjectNotFoundError
+
+    if ".." in path.split("/"):
+        return None
+    try:
+        content = storage.read_bytes(storage.lake("docs", path))
+    except ObjectNotFoundError:
+        return None
+    return content, mimetypes.guess_type(path)[0] or "application/octet-stream"
+
+
+def publish(staged: str) -> dict[str, Any]:
+    """Replace the recording in its source's table; return `{table, version, rows_in, rows_out, rejected}` and more."""
+    from pipelines import staging
+
+    return staging.publish(staged)
+
+
+def build_windows(*, recipe: str, run_key: str, workers: int | None = None, epochs: int | None = None) -> str:
+    """Cut the newest table version into training, validation and held-out windows; return where they are."""
+    from pipelines import runs
+
+    return runs.build_windows(recipe, run_key=run_key, workers=workers, epochs=epochs)
+
+
+def plan(windows: str) -> str:
+    """Decide strategy, workers, batch and steps from the windows and the cluster; return the location of the plan."""
+    from pipelines import runs
+
+    return runs.plan(windows)
+
+
+def submit_training(plan: str, *, links: dict[str, str] | None = None) -> str:
+    """Start the training job of a plan on the engine, or find the one that runs already; return its submission id.
+
+    The id is derived from the plan's run key and a generation; a job of this id that runs or succeeded is re-attached
+    to, a failed one is followed by the next generation, which resumes from the newest good checkpoint.
+    """
+    from pipelines import storage
+    from pipelines.train import jobs
+
+    run_key = str(storage.read_json(plan)["run_key"])
+    return jobs.attach_or_submit(jobs.RayJobs.from_environment(), run_key, plan, links=links)
+
+
+def training_status(submission_id: str) -> dict[str, str]:
+    """Return `{state, message}` of a training job; state is one of PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
+    from pipelines.train import jobs
+
+    found = jobs.RayJobs.from_environment().status(submission_id)
+    if found is None:
+        return {"state": "FAILED", "message": f"the engine does not know {submission_id}: its head was started anew"}
+    return {"state": found.state, "message": found.message}
+
+
+def stop_training(submission_id: str) -> None:
+    """Stop a training job; it is no error if it has ended."""
+    from pipelines.train import jobs
+
+    jobs.RayJobs.from_environment().stop(submission_id)
+
+
+def train(plan: str) -> str:
+    """Train in this process with one worker, without the engine; return the location of the result."""
+    from pipelines.train.engine import train_in_process
+    from pipelines.train.plan import load_plan
+
+    train_in_process(load_plan(plan))
+    return training_result(plan)
+
+
+def training_result(plan: str) -> str:
+    """Location of the result of a finished training; raise the error that says why there is none."""
+    from pipelines import storage
+    from pipelines.train import outcome
+
+    run = plan.rpartition("/")[0]
+    outcome.read_outcome(run)
+    return storage.join(run, outcome.RESULT)
+
+
+def evaluate(plan: str) -> str:
+    """Score the trained model on held-out data beside champion and baselines; return the location of the report."""
+    from pipelines import assessment
+
+    return assessment.evaluate(plan)
+
+
+def register(plan: str, report: str) -> str:
+    """Record the trained model with its evidence as a registry version; return `<model name>/<version>`."""
+    from pipelines import assessment
+
+    return assessment.register(plan, report)
+
+
+def promote(candidate: str, report: str, *, force: bool = False) -> dict[str, Any]:
+    """Move the alias `champion` to the candidate if the gate passes; return the decision with its reasons."""
+    from pipelines import assessment
+
+    return assessment.promote(candidate, report, force=force)
+
+
+def promote_version(name: str, version: str, *, force: bool = False) -> dict[str, Any]:
+    """Let the gate decide about a registered version by the report that it was registered with."""
+    from pipelines import registry
+
+    return promote(f"{name}/{version}", registry.tag_of(name, version, "trackside.report"), force=force)
+
+
+def mlflow_run_url(plan: str) -> str:
+    """Address of the MLflow run of a plan's training, for links; empty if it has none yet."""
+    from pipelines import storage, tracking
+
+    decided = storage.read_json(plan)
+    return tracking.run_url(decided["run_key"], experiment=decided["recipe"]["name"])
+
+
+def retrain(
+    recipe: str, *, run_key: str, workers: int | None = None, epochs: int | None = None, force: bool = False
+) -> dict[str, Any]:
+    """All steps from windows to promotion in this process; return the summary.
+
+    With more than one worker the training runs on the engine, which must be there; else in this process.
+    """
+    planned = plan(build_windows(recipe=recipe, run_key=run_key, workers=workers, epochs=epochs))
+    _train_and_wait(planned)
+    report = evaluate(planned)
+    promote(register(planned, report), report, force=force)
+    return summary(planned)
+
+
+def summary(plan: str) -> dict[str, Any]:
+    """What a finished run did: data in and out, training, scores, gate, champion."""
+    from pipelines.summary import summarise
+
+    return summarise(plan)
+
+
+def score(model_uri: str, *, data: str, out: str) -> dict[str, Any]:
+    """Apply a registered model to new rows and write one score a row or window; return counts."""
+    from pipelines import scoring
+
+    return scoring.score_file(model_uri, data=data, out=out)
+
+
+def list_models(name: str = "") -> list[dict[str, Any]]:
+    """All versions of one registered model, or of all, newest first."""
+    from pipelines import registry
+
+    return registry.list_versions(name)
+
+
+def _train_and_wait(plan: str) -> None:
+    import time
+
+    from pipelines import storage
+
+    if storage.read_json(plan)["workers"] == 1:
+        train(plan)
+        return
+    submission_id = submit_training(plan)
+    while training_status(submission_id)["state"] in {"PENDING", "RUNNING"}:
+        time.sleep(1)
+    training_result(plan)

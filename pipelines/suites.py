@@ -1,0 +1,31 @@
+"""The expectation suites as data: where they are, and which columns they look at.
+
+Apart from `validation`, because Great Expectations takes seconds to import and not every step needs it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import SuiteError
+
+SUITES = Path(__file__).parents[1] / "expectations"
+
+
+def read_suite(name: str) -> dict[str, Any]:
+    """The suite `expectations/<name>.json` as it is written; each of its expectations must say why it is there."""
+    path = SUITES / f"{name}.json"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in SUITES.glob("*.json")))
+        raise SuiteError(f"no suite {name!r}: expected one of {known}")
+    spec: dict[str, Any] = json.loads(path.read_text())
+    unexplained = [expectation["type"] for expectation in spec["expectations"] if not expectation["meta"].get("why")]
+    if unexplained:
+        raise SuiteError(f"{path.name}: {unexplained[0]} has no meta.why; each expectation says why it is there")
+    return spec
+
+
+def columns_of(suite: str) -> list[str]:
+    """Columns that a suite looks at one by one."""
+    columns = {expectation["kwargs"].get("column") for expectation in read_suite(suite)["expectations"]}
+    return sorted(column for column in columns if column)

@@ -1,0 +1,62 @@
+"""What a finished run did, for a person: data in and out, training, scores, gate, champion."""
+
+import math
+from typing import Any
+
+from pipelines import registry, storage
+from pipelines.assessment import DECISION, REPORT
+from pipelines.evaluate import Report
+from pipelines.ingest import landing
+from pipelines.train.outcome import read_outcome
+from pipelines.train.plan import load_plan
+from pipelines.windows import load_windows
+
+METRICS = ("f1", "precision", "recall", "pr_auc", "event_recall", "median_lead_s", "false_alarms_per_month")
+"""Scores that are shown; larger is better for all but the last."""
+
+
+def summarise(plan_location: str) -> dict[str, Any]:
+    """Facts, a table of scores (rows: candidate, champion, baselines; columns: `METRICS`), the gate's answers."""
+    plan = load_plan(plan_location)
+    outcome = read_outcome(plan.location)
+    report = Report.from_dict(storage.read_json(storage.join(plan.location, REPORT)))
+    decision = storage.read_json(storage.join(plan.location, DECISION))
+    known = landing.outcomes(plan.recipe.source)
+    published = [item for item in known if item["outcome"] == "published"]
+    champion = registry.champion_version(plan.recipe.name)
+    compared = [report.model, *([report.champion] if report.champion else []), *report.baselines]
+    return {
+        "simulated": any(part["simulated"] for item in published for part in item["parts"]),
+        "facts": {
+            "recordings": f"{len(published)} published, {len(known) - len(published)} quarantined",
+            "rows in": f"{sum(item['rows_in'] for item in published):,}",
+            "aligned rows out": f"{sum(item['rows_out'] for item in published):,}",
+            "rejected rows": _listed(landing.rejected(published)),
+            "examples": _listed(load_windows(plan.windows, parts=()).counts),
+            "workers": f"{outcome.workers} ({outcome.attempts} attempt{'s' if outcome.attempts > 1 else ''})",
+            "steps": outcome.steps,
+            "loss": f"{outcome.train_loss:.5g} in training, {outcome.validation_loss:.5g} in validation",
+            "goodput": f"{outcome.goodput['goodput']:.1%} of the time since the training was asked for",
+            "candidate": f"version {decision['version']}, {_decided(decision)}",
+            "champion": f"{plan.recipe.name} version {champion}" if champion else "none yet",
+        },
+        "metrics": list(METRICS),
+        "scores": {item.name: [_or_none(item.scores.get(name)) for name in METRICS] for item in compared},
+        "rules": decision["rules"],
+        "champion": champion,
+        "mlflow_run": outcome.mlflow_run_id,
+    }
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())) or "none"
+
+
+def _decided(decision: dict[str, Any]) -> str:
+    if not decision["promoted"]:
+        return "refused by the gate"
+    return "promoted by force against the gate" if decision["forced"] else "promoted"
+
+
+def _or_none(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value

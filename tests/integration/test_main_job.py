@@ -1,0 +1,240 @@
+"""The main job through the real scheduler and servers: a fleet lands, is ingested, trained on, judged and promoted."""
+
+import threading
+import time
+
+import mlflow
+import psutil
+import pytest
+import requests
+
+from pipelines import steps, storage
+from pipelines.ingest import landing
+
+from .main_job import RETRAIN_DEADLINE_S, airflow_of, connected, ingest, logged_steps, mlflow_runs, run_dag, small_fleet
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connection(services):
+    with connected(services.env):
+        yield
+
+
+@pytest.fixture(scope="module")
+def airflow(services, connection):
+    return airflow_of(services.env)
+
+
+@pytest.fixture(scope="module")
+def outside(services):
+    """Addresses beyond this machine that a process of the services talked to while the tests ran."""
+    seen, stop = set(), threading.Event()
+
+    def watch():
+        while not stop.wait(0.3):
+            for process in psutil.process_iter():
+                try:
+                    if process.environ().get("TRACKSIDE_HOME") == str(services.home):
+                        remote = [c.raddr.ip for c in process.net_connections("inet") if c.raddr]
+                        seen.update((process.name(), ip) for ip in remote if not _is_here(ip))
+                except (psutil.NoSuchProcess, psutil.AccessDenied):
+                    continue
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield seen
+    stop.set()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory, outside):
+    return small_fleet(tmp_path_factory.mktemp("fleet"))
+
+
+@pytest.fixture(scope="module")
+def ingested(airflow, fleet):
+    """One bundle of the fleet has a truncated sensor file, another a torn manifest; the rest is whole."""
+    bundles = sorted((fleet / "bundles").glob("*/*/*"))
+    whole = {bundle: (bundle / "meta.json").read_bytes() for bundle in bundles}
+    (bundles[0] / "meta.json").write_bytes(whole[bundles[0]][:100])
+    aba = bundles[1] / "aba.parquet"
+    aba_bytes = aba.read_bytes()
+    aba.write_bytes(aba_bytes[: len(aba_bytes) // 2])
+    landed = steps.land(str(fleet))
+    first = ingest(airflow)
+    after_first = landing.outcomes("bundle")
+    (bundles[0] / "meta.json").write_bytes(whole[bundles[0]])
+    aba.write_bytes(aba_bytes)
+    steps.land(str(fleet))
+    second = ingest(airflow)
+    return {"landed": landed, "first": first, "after_first": after_first, "second": second}
+
+
+@pytest.fixture(scope="module")
+def retrained(airflow, ingested):
+    run_id, state, tasks = run_dag(airflow, "nightly_retrain", {"recipe": "smoke"}, RETRAIN_DEADLINE_S)
+    assert state == "success", tasks
+    return run_id
+
+
+@pytest.fixture(scope="module")
+def summary(airflow, retrained):
+    return steps.summary(airflow.returned("nightly_retrain", retrained, "plan"))
+
+
+def test_a_broken_recording_fails_alone(ingested):
+    _, state, tasks = ingested["first"]
+
+    failed = [label for label, state in tasks.items() if state == "failed"]
+    assert state == "failed"
+    assert len(failed) == 1
+    assert failed[0].startswith("recording.synchronise")
+    assert sum(label.startswith("recording.publish") and s == "success" for label, s in tasks.items()) == 7
+
+
+def test_what_was_refused_is_in_quarantine_with_its_reason(ingested):
+    broken, truncated = ingested["landed"][:2]
+
+    report = storage.read_json(storage.lake("quarantine", *landing.key_of(broken), "report.json"))
+    partly = storage.read_json(storage.lake("quarantine", *landing.key_of(truncated), "report.json"))
+    assert "meta.json" in report["reasons"][0]
+    assert "aba.parquet" in partly["reasons"][0]
+
+
+def test_a_repaired_recording_is_taken_in_by_the_next_run(ingested):
+    _, state, tasks = ingested["second"]
+
+    assert state == "success"
+    assert sum(label.startswith("recording.publish") for label in tasks) == 2
+    assert {outcome["outcome"] for outcome in landing.outcomes("bundle")} == {"published"}
+    assert steps.pending() == []
+
+
+def test_every_landed_row_is_accounted_for(ingested):
+    for outcome in landing.outcomes("bundle"):
+        for part in outcome["parts"]:
+            rejected = sum(sum(counts.values()) for counts in part["rejected"].values())
+            assert sum(part["rows_in"].values()) == sum(part["rows_used"].values()) + rejected
+
+
+def test_the_table_has_each_recording_once(ingested):
+    table = storage.read_table(storage.lake("tables", "bundle"))
+
+    assert table["recording_id"].n_unique() == 8
+    assert table.select("vehicle", "t_utc_ns").is_unique().all()
+
+
+def test_data_docs_are_served_behind_the_login(services, ingested):
+    document = (
+        f"{services.env['TRACKSIDE_AIRFLOW_URL']}/trackside/docs/{'/'.join(landing.key_of(ingested['landed'][2]))}"
+    )
+
+    anonymous = requests.get(f"{document}/index.html", timeout=30)
+    token = _token(services.env)
+    page = requests.get(f"{document}/index.html", headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+    assert anonymous.status_code in (401, 403)
+    assert page.status_code == 200
+    assert "(simulated)" in page.text
+    assert "bundle_sensors" in page.text
+
+
+def test_training_is_one_mlflow_run_with_every_step_once(summary, retrained):
+    run = mlflow.get_run(summary["mlflow_run"])
+    runs = mlflow_runs("smoke", run.data.tags["trackside.run_key"])
+
+    counts = logged_steps(run.info.run_id)
+    assert [found.info.run_id for found in runs] == [run.info.run_id]
+    assert run.info.status == "FINISHED"
+    assert set(counts.values()) == {1}
+    assert sorted(counts) == list(range(min(counts), summary["facts"]["steps"] + min(counts)))
+
+
+def test_the_run_carries_recipe_data_scores_and_figures(summary):
+    run = mlflow.get_run(summary["mlflow_run"])
+    figures = {artifact.path for artifact in mlflow.MlflowClient().list_artifacts(run.info.run_id, "figures")}
+
+    assert run.data.params["window.length_s"] == "300.0"
+    assert run.inputs.dataset_inputs[0].dataset.source_type == "delta_table"
+    assert {"test/pr_auc", "baseline_last_value/f1", "goodput/goodput"} <= run.data.metrics.keys()
+    assert {
+        "figures/loss.png",
+        "figures/scores.png",
+        "figures/precision_recall.png",
+        "figures/worst_window.png",
+    } <= figures
+
+
+def test_kept_checkpoints_are_logged_models_with_their_step(summary):
+    run = mlflow.get_run(summary["mlflow_run"])
+    models = mlflow.search_logged_models(
+        experiment_ids=[run.info.experiment_id],
+        filter_string=f"source_run_id = '{run.info.run_id}'",
+        output_format="list",
+    )
+
+    checkpoints = [model for model in models if "trackside.checkpoint" in model.tags]
+    assert checkpoints
+    assert all(storage.list_objects(model.tags["trackside.checkpoint"]) for model in checkpoints)
+    assert len({model.params["step"] for model in checkpoints}) == len(checkpoints)
+
+
+def test_the_champion_is_the_candidate_with_its_evidence_and_links(summary, retrained):
+    version = mlflow.MlflowClient().get_model_version_by_alias("smoke", "champion")
+
+    assert version.version == summary["champion"]
+    assert version.run_id == summary["mlflow_run"]
+    assert version.tags["trackside.simulated"] == "true"
+    assert version.tags["trackside.table"].startswith("s3://trackside/tables/bundle@")
+    assert requests.utils.quote(retrained) in version.tags["airflow_run"]
+
+
+def test_the_task_links_to_its_mlflow_run(services, summary, retrained):
+    url = (
+        f"{services.env['TRACKSIDE_AIRFLOW_URL']}/api/v2/dags/nightly_retrain/dagRuns/"
+        f"{requests.utils.quote(retrained)}/taskInstances/train/links"
+    )
+
+    links = requests.get(url, headers={"Authorization": f"Bearer {_token(services.env)}"}, timeout=30).json()
+
+    assert links["extra_links"]["MLflow run"].endswith(summary["mlflow_run"])
+
+
+def test_the_champion_scores_new_rows_from_the_shell(fleet, summary, tmp_path):
+    bundle = sorted((fleet / "bundles").glob("*/*/*"))[-1]
+
+    result = steps.score("models:/smoke@champion", data=str(bundle), out=str(tmp_path / "scores.csv"))
+
+    lines = (tmp_path / "scores.csv").read_text().splitlines()
+    assert lines[0] == "vehicle,recording_id,t_start_utc,t_end_utc,score,is_anomaly"
+    assert len(lines) - 1 == result["rows"] == result["scored"] > 0
+
+
+def test_a_value_that_the_form_forbids_is_refused(services):
+    answer = requests.post(
+        f"{services.env['TRACKSIDE_AIRFLOW_URL']}/api/v2/dags/nightly_retrain/dagRuns",
+        json={"logical_date": None, "conf": {"recipe": "smoke", "workers": 0}},
+        headers={"Authorization": f"Bearer {_token(services.env)}"},
+        timeout=30,
+    )
+
+    assert answer.status_code == 400
+    assert "workers" in answer.text
+
+
+def test_nothing_talked_to_another_host(outside, summary):
+    time.sleep(1)
+
+    assert outside == set()
+
+
+def _token(env):
+    login = {"username": env["TRACKSIDE_AIRFLOW_USERNAME"], "password": env["TRACKSIDE_AIRFLOW_PASSWORD"]}
+    return requests.post(f"{env['TRACKSIDE_AIRFLOW_URL']}/auth/token", json=login, timeout=60).json()["access_token"]
+
+
+def _is_here(ip):
+    return ip.startswith("127.") or ip in {"::1", "::ffff:127.0.0.1", "0.0.0.0", "::"}
