@@ -12,9 +12,6 @@ from pipelines.errors import ServiceError
 
 FINISHED = {"success", "failed"}
 
-CATCH_UP_WAIT_S = 20
-"""How long the scheduler may take to start the interval that ended before a DAG was unpaused."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskState:
@@ -44,21 +41,22 @@ class AirflowClient:
         return str(answer["dag_run_id"])
 
     def unpause(self, dag_id: str) -> None:
-        """Let the scheduler run a DAG from its next interval on; waits until Airflow has read its file.
+        """Let the scheduler run a DAG; waits until Airflow has read its file.
 
-        Airflow also starts the interval that ended last, whatever `catchup` says. Nobody asked for that run, and it
-        would take the place of the one that is wanted, so it is removed.
+        Whatever `catchup` says, Airflow then also starts the interval that ended last.
         """
-        if not self._parsed(dag_id)["is_paused"]:
-            return
+        self._wait_until_parsed(dag_id)
         self._call("PATCH", f"/api/v2/dags/{dag_id}", json={"is_paused": False})
-        end = time.monotonic() + CATCH_UP_WAIT_S
-        while time.monotonic() < end:
-            runs = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns?run_type=scheduled")["dag_runs"]
-            if runs:
-                self._remove(dag_id, runs[-1]["dag_run_id"])
-                return
-            time.sleep(0.5)
+
+    def active_run(self, dag_id: str) -> str:
+        """Id of the oldest run that is going on or waits for its turn; empty if there is none."""
+        answer = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns?state=running&state=queued&order_by=run_after")
+        return str(answer["dag_runs"][0]["dag_run_id"]) if answer["dag_runs"] else ""
+
+    def end(self, dag_id: str, run_id: str, *, note: str) -> None:
+        """Give up a run, and say why on its page."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}"
+        self._call("PATCH", path, json={"state": "failed", "note": note})
 
     def run_ids(self, dag_id: str) -> set[str]:
         """Ids of the newest hundred runs."""
@@ -106,19 +104,12 @@ class AirflowClient:
             time.sleep(poll_s)
         raise ServiceError(f"{dag_id} {run_id}: not finished after {deadline_s:.0f} s; see {self.url}/dags/{dag_id}")
 
-    def _remove(self, dag_id: str, run_id: str) -> None:
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}"
-        self._call("PATCH", path, json={"state": "failed"})  # a run that is still going on cannot be deleted
-        self._call("DELETE", path)
-
-    def _parsed(self, dag_id: str, wait_s: float = 90) -> dict[str, Any]:
+    def _wait_until_parsed(self, dag_id: str, wait_s: float = 90) -> None:
         """A DAG file that was just put there is known only after the dag-processor has read it."""
         end = time.monotonic() + wait_s
         while time.monotonic() < end:
-            answer = self._session.get(f"{self.url}/api/v2/dags/{dag_id}", timeout=30)
-            if answer.ok:
-                found: dict[str, Any] = answer.json()
-                return found
+            if self._session.get(f"{self.url}/api/v2/dags/{dag_id}", timeout=30).ok:
+                return
             time.sleep(1)
         raise ServiceError(f"Airflow does not know the DAG {dag_id!r} after {wait_s:.0f} s; see its import errors")
 

@@ -51,11 +51,10 @@ def run(home: Path, *, data: str, ports: dict[str, int], console: Console) -> No
         username=os.environ["TRACKSIDE_AIRFLOW_USERNAME"],
         password=os.environ["TRACKSIDE_AIRFLOW_PASSWORD"],
     )
-    if steps.pending(source):
-        _run_dag(airflow, "ingest_sensors", {"prefix": source}, INGEST_DEADLINE_S, console)
-    else:
-        console.print("nothing new to ingest: the landed recordings are published already")
-    run_id = _run_dag(airflow, "nightly_retrain", {"recipe": RECIPE_OF_SOURCE[source]}, RETRAIN_DEADLINE_S, console)
+    _ingest(airflow, source, console)
+    conf = {"recipe": RECIPE_OF_SOURCE[source]}
+    run_id = airflow.trigger("nightly_retrain", conf)
+    _follow(airflow, "nightly_retrain", run_id, RETRAIN_DEADLINE_S, console)
     summary = steps.summary(airflow.returned("nightly_retrain", run_id, "plan"))
     _print_summary(console, summary, source=source)
     console.print(f"\nall of it took {time.monotonic() - started:.0f} s; the services stay up (`make down` stops them)")
@@ -80,9 +79,23 @@ def _sample_fleet(home: Path) -> str:
     return str(fleet)
 
 
-def _run_dag(airflow: AirflowClient, dag_id: str, conf: dict[str, Any], deadline_s: float, console: Console) -> str:
-    """Trigger a DAG, print its tasks as they end, and return the run's id; raise if it does not end well."""
-    run_id = airflow.trigger(dag_id, conf)
+def _ingest(airflow: AirflowClient, source: str, console: Console) -> None:
+    """Have everything that is pending ingested, by the scheduled run if there is one, else by one that is triggered."""
+    if not steps.pending(source):
+        console.print("nothing new to ingest: the landed recordings are published already")
+    while num_pending := len(steps.pending(source)):
+        airflow.unpause("ingest_sensors")
+        conf = {"prefix": source, "wait_s": 0}
+        run_id = airflow.active_run("ingest_sensors") or airflow.trigger("ingest_sensors", conf)
+        _follow(airflow, "ingest_sensors", run_id, INGEST_DEADLINE_S, console)
+        if len(steps.pending(source)) == num_pending:
+            raise ServiceError(
+                f"{num_pending} recordings are still pending after {run_id}; see {airflow.url}/dags/ingest_sensors"
+            )
+
+
+def _follow(airflow: AirflowClient, dag_id: str, run_id: str, deadline_s: float, console: Console) -> None:
+    """Print the tasks of a run as they start and end; raise if the run does not end well."""
     console.print(f"[bold]{dag_id}[/bold] {run_id}  {airflow.url}/dags/{dag_id}/runs/{run_id}", highlight=False)
     started = time.monotonic()
     seen: dict[str, str] = {}
@@ -91,10 +104,8 @@ def _run_dag(airflow: AirflowClient, dag_id: str, conf: dict[str, Any], deadline
             console.print(f"  {time.monotonic() - started:5.0f} s  {task.label}: {task.state}", highlight=False)
     if (state := airflow.state(dag_id, run_id)) != "success":
         failed = ", ".join(label for label, state in seen.items() if state == "failed")
-        raise ServiceError(
-            f"{dag_id} {run_id} ended as {state}; failed: {failed or 'no task'}; see {airflow.url}/dags/{dag_id}"
-        )
-    return run_id
+        where = f"see {airflow.url}/dags/{dag_id}"
+        raise ServiceError(f"{dag_id} {run_id} ended as {state}; failed: {failed or 'no task'}; {where}")
 
 
 def _news(tasks: list[TaskState], seen: dict[str, str]) -> list[TaskState]:
