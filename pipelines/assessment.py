@@ -243,12 +243,12 @@ def _track(plan: Plan, windows: WindowSet, held_out: _HeldOut, report: Report, j
         )
     for name, figure in figures.items():
         run.log_figure(figure, f"figures/{name}.png")
-    run.finish("FINISHED")
+    run.finish("FINISHED", {"trackside.simulated": _is_simulated(landing.outcomes(plan.recipe.source))})
 
 
 def _evidence(plan: Plan, windows: WindowSet, report_location: str) -> dict[str, str]:
     """What the version says about where it comes from."""
-    published = landing.outcomes(plan.recipe.source)
+    published = [item for item in landing.outcomes(plan.recipe.source) if item["outcome"] == "published"]
     parts = [part for outcome in published for part in outcome.get("parts", [])]
     residuals = [sensor["clock_residual_p99_ms"] for part in parts for sensor in part["sensors"]]
     measured = [residual for residual in residuals if residual is not None]
@@ -261,5 +261,10 @@ def _evidence(plan: Plan, windows: WindowSet, report_location: str) -> dict[str,
         "trackside.rows_in": str(sum(part["num_rows_in"] for part in parts)),
         "trackside.rejected": str(landing.rejected(published)),
         "trackside.clock_residual_p99_ms": f"{max(measured):.3f}" if measured else "not measured",
-        "trackside.simulated": str(any(part["simulated"] for part in parts)).lower(),
+        "trackside.simulated": _is_simulated(published),
     } | tracking.links_of(plan.run_key, experiment=plan.recipe.name)
+
+
+def _is_simulated(published: list[dict[str, Any]]) -> str:
+    """`true` if any of the data came from a simulation."""
+    return str(any(part["simulated"] for outcome in published for part in outcome.get("parts", []))).lower()

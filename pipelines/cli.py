@@ -178,10 +178,13 @@ def score(
 
 @app.command()
 def bench(name: Annotated[str, typer.Argument(help="One benchmark, or all.")] = "all", json_: Json = False) -> None:
-    """Run the benchmarks, each against its peer in the same run."""
+    """Run the benchmarks, each against its peer in the same run; exit code 1 if one misses its target."""
     from pipelines import bench as benchmarks
 
-    _show(benchmarks.run(name), as_json=json_)
+    results = benchmarks.run(name)
+    _show({**results}, as_json=json_)
+    if not all(result["passed"] for result in results.values()):
+        raise typer.Exit(1)
 
 
 @models_app.command("list")

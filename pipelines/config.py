@@ -76,7 +76,8 @@ class SplitConfig(_Part):
     """Share of the service days, oldest first, that may be trained on when `train_until` is empty."""
 
     validation_share: float = Field(default=0.2, gt=0, lt=1)
-    """Share of the training windows, newest first, held out to choose the checkpoint and the alarm threshold."""
+    """Share of what may be trained on that chooses the checkpoint and the alarm threshold instead: its newest whole
+    recordings (of a single recording, its newest windows), or the last groups of a labelled table."""
 
     group: str = ""
     """Column of a labelled table whose values are never divided between parts (for example `fold`)."""
@@ -101,12 +102,14 @@ class ModelConfig(_Part):
     """Share of the features dropped while training."""
 
     members: int = Field(default=1, gt=0)
-    """Independently initialised networks whose outputs are averaged."""
+    """Independently initialised networks whose outputs are averaged (classifier only)."""
 
     @model_validator(mode="after")
     def _check(self) -> "ModelConfig":
         if self.kind == "transformer_forecaster" and self.width % self.heads:
             raise ValueError(f"width is {self.width}, but must be a multiple of heads = {self.heads}")
+        if self.kind == "transformer_forecaster" and self.members > 1:
+            raise ValueError(f"members is {self.members}, but must be 1: only the table_classifier is an ensemble")
         return self
 
 
@@ -183,9 +186,6 @@ class Recipe(_Part):
 
     events: str = ""
     """Kind of labelled event that the scores are judged against; empty: none."""
-
-    suite: str
-    """Expectation suite (`expectations/<suite>.json`) that the source's batches must pass."""
 
     seed: int = 0
     """Seed of initialisation and sample order."""

@@ -33,7 +33,7 @@ import deltalake.exceptions
 import numpy as np
 import polars as pl
 
-from pipelines.errors import ConflictError, ObjectNotFoundError, StoreAccessError, StoreError
+from pipelines.errors import ConfigError, ConflictError, ObjectNotFoundError, StoreAccessError, StoreError
 
 _COMMIT_TRIES = 20
 
@@ -230,16 +230,24 @@ def write_recordings(table: str, frame: pl.DataFrame) -> int:
         except (OSError, deltalake.exceptions.DeltaError) as err:
             if found is None and _delta_table(table) is not None:
                 continue  # another writer created the table first
-            raise StoreError(f"{table}: the table could not be written: {err}") from err
+            raise _table_error(table, "written", err) from err
         return table_version(table)
     raise ConflictError(f"{table}: {_COMMIT_TRIES} other writers were faster; nothing was written, try again")
 
 
 def read_table(table: str, *, version: int | None = None, columns: list[str] | None = None) -> pl.DataFrame:
-    """Return a Delta table, at `version` if given, sorted by vehicle and time where it has them."""
+    """Return a Delta table, at `version` if given, sorted by vehicle and time where it has them.
+
+    Raises:
+        ConfigError: It lacks one of `columns`.
+    """
     found = _delta_table(table, version)
     if found is None:
         raise ObjectNotFoundError(f"{table}: no such table; publish a batch first (trackside ingest URI)")
+    names = [field.name for field in found.schema().fields]
+    if missing := [column for column in columns or [] if column not in names]:
+        others = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        raise ConfigError(f"{table}: no column {missing[0]!r}; it has {', '.join(names[:10])}{others}")
     frame = pl.from_arrow(found.to_pyarrow_table(columns=columns))
     assert isinstance(frame, pl.DataFrame)
     order = [column for column in ("vehicle", "day", "t_utc_ns", "row") if column in frame.columns]
@@ -263,7 +271,13 @@ def _delta_table(table: str, version: int | None = None) -> "deltalake.DeltaTabl
     except deltalake.exceptions.TableNotFoundError:
         return None
     except OSError as err:
-        raise StoreError(f"{table}: the table could not be read: {err}") from err
+        raise _table_error(table, "read", err) from err
+
+
+def _table_error(table: str, done: str, err: Exception) -> StoreError | StoreAccessError:
+    """What the table library could not do; of a refusal it has no class of its own, only these words."""
+    kind = StoreAccessError if "operation lacked" in str(err) else StoreError
+    return kind(f"{table}: the table could not be {done}: {err}")
 
 
 def _delta_options(table: str) -> dict[str, str] | None:
@@ -271,13 +285,18 @@ def _delta_options(table: str) -> dict[str, str] | None:
     if not _is_s3(table):
         return None
     options = {"aws_conditional_put": "etag", "timeout": "60s"}
-    if endpoint := os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+    if endpoint := _endpoint():
         options["aws_endpoint"] = endpoint
         options["aws_allow_http"] = str(endpoint.startswith("http://")).lower()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"):
         if value := os.environ.get(name):
             options[name.lower()] = value
     return options
+
+
+def _endpoint() -> str:
+    """Address of the store; empty for AWS itself."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def _listing(prefix: str) -> dict[str, str]:
@@ -310,7 +329,7 @@ def _s3() -> Any:
         read_timeout=60,
         s3={"addressing_style": "path"},
     )
-    return boto3.client("s3", config=config)
+    return boto3.Session().client("s3", config=config)  # the default session would keep the credentials it saw first
 
 
 @contextmanager
@@ -330,9 +349,10 @@ def _translated(location: str) -> Iterator[None]:
                 "and that the bucket exists"
             ) from err
         raise StoreError(f"{location}: the store answered {code}: {err}") from err
+    except (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError) as err:
+        raise StoreAccessError(f"{location}: {err}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from err
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.HTTPClientError) as err:
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3", "AWS")
-        raise StoreError(f"{location}: no answer from the store at {endpoint}: {err}") from err
+        raise StoreError(f"{location}: no answer from the store at {_endpoint() or 'AWS'}: {err}") from err
 
 
 def _write_file(path: Path, data: bytes, *, if_absent: bool) -> str:
@@ -357,7 +377,7 @@ def _write_file(path: Path, data: bytes, *, if_absent: bool) -> str:
 def _copy_object(source: str, target: str) -> str:
     if _is_s3(target):
         bucket, key = _split(target)
-        with local_copy(source) as path, _translated(target):
-            _s3().upload_file(str(path), bucket, key)
+        with local_copy(source) as path, path.open("rb") as file, _translated(target):
+            _s3().upload_fileobj(file, bucket, key)
         return target
     return write_bytes(target, read_bytes(source))

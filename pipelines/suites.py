@@ -18,8 +18,11 @@ def read_suite(name: str) -> dict[str, Any]:
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in SUITES.glob("*.json")))
         raise SuiteError(f"no suite {name!r}: expected one of {known}")
-    spec: dict[str, Any] = json.loads(path.read_text())
-    unexplained = [expectation["type"] for expectation in spec["expectations"] if not expectation["meta"].get("why")]
+    try:
+        spec: dict[str, Any] = json.loads(path.read_text())
+    except json.JSONDecodeError as err:
+        raise SuiteError(f"{path.name}: not valid JSON: {err}") from err
+    unexplained = [one["type"] for one in spec["expectations"] if not one.get("meta", {}).get("why")]
     if unexplained:
         raise SuiteError(f"{path.name}: {unexplained[0]} has no meta.why; each expectation says why it is there")
     return spec

@@ -18,6 +18,7 @@ SCHEMA = {"vehicle": pl.String, "kind": pl.String, "start_utc_ns": pl.Int64, "en
 
 _FILES = ("events.csv", "truth/events.csv")
 _COLUMNS = ("vehicle", "kind", "start_utc", "end_utc")
+_ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +61,15 @@ def _parse(data: bytes, *, where: str) -> pl.DataFrame:
         for name in ("start_utc", "end_utc")
     ]
     events = text.with_columns(stamp)
-    is_good = (pl.col("end_utc_ns") > pl.col("start_utc_ns")).fill_null(value=False)
+    is_named = pl.all_horizontal(pl.col("vehicle", "kind").is_not_null())
+    has_zones = pl.all_horizontal(pl.col("start_utc", "end_utc").str.contains(_ZONE))
+    is_good = (is_named & has_zones & (pl.col("end_utc_ns") > pl.col("start_utc_ns"))).fill_null(value=False)
     bad = events.with_row_index("line", offset=2).filter(~is_good)
     if len(bad):
         first = bad.row(0, named=True)
         raise RecordingError(
-            f"{where}: line {first['line']}: start_utc {first['start_utc']!r}, end_utc {first['end_utc']!r}, but two "
-            "ISO 8601 stamps with a zone, the end after the start, would be right (for example 2026-01-06T05:26:22Z)"
+            f"{where}: line {first['line']}: {', '.join(f'{name} {first[name]!r}' for name in _COLUMNS)}; a vehicle, a "
+            "kind and two ISO 8601 stamps with a zone (for example 2026-01-06T05:26:22Z), the end after the start, "
+            "would be right"
         )
     return events.select(SCHEMA.keys())

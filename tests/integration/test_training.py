@@ -57,7 +57,6 @@ def plan(jobs):
         {
             "name": "killed_in_the_middle",
             "source": "bundle",
-            "suite": "bundle",
             "window": {
                 "length_s": 64.0,
                 "stride_s": 64.0,

@@ -22,7 +22,7 @@ def test_a_recipe_loads_under_the_name_of_its_file(name):
 def test_smoke_sees_what_hot_bearing_sees():
     smoke, full = load_recipe("smoke"), load_recipe("hot_bearing")
 
-    assert (smoke.source, smoke.events, smoke.suite) == (full.source, full.events, full.suite)
+    assert (smoke.source, smoke.events) == (full.source, full.events)
     assert (smoke.window.channels, smoke.window.targets) == (full.window.channels, full.window.targets)
 
 
@@ -81,6 +81,13 @@ def test_a_stride_longer_than_the_window_is_refused():
 
     with pytest.raises(ConfigError, match=r"stride_s is 900 s, but must lie in \(0, length_s = 300\]"):
         parse_recipe(table(window=window), where="x.toml")
+
+
+def test_members_are_refused_where_they_would_be_ignored():
+    model = load_recipe("smoke").model.model_dump() | {"members": 4}
+
+    with pytest.raises(ConfigError, match=r"members is 4, but must be 1: only the table_classifier is an ensemble"):
+        parse_recipe(table(model=model), where="x.toml")
 
 
 def test_a_target_that_is_no_channel_is_refused():

@@ -107,7 +107,6 @@ def test_recipe_plan_and_data_are_on_the_run_and_may_be_said_twice(run):
         {
             "name": "tiny",
             "source": "metropt3_windows",
-            "suite": "s",
             "label": "y",
             "model": {"kind": "table_classifier"},
             "gate": {"metric": "auc", "minimum": 0.5},

@@ -20,7 +20,6 @@ def recipe():
         {
             "name": "tiny",
             "source": "bundle",
-            "suite": "tiny",
             "window": {
                 "length_s": 16.0,
                 "stride_s": 8.0,
