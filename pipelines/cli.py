@@ -41,8 +41,7 @@ def main() -> None:
     try:
         app()
     except TracksideError as error:
-        err.print(f"[red]{type(error).__name__}:[/red]", end=" ")
-        err.print(str(error), markup=False, highlight=False)
+        _print_error(error)
         sys.exit(1)
 
 
@@ -108,7 +107,7 @@ def fetch(name: str, to: Annotated[Path, typer.Option(help="Folder to put it in.
     with Progress("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=err) as progress:
         task = progress.add_task(name, total=None)
         path = download.fetch(name, to, progress=lambda done, total: progress.update(task, completed=done, total=total))
-    out.print(str(path))
+    out.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -130,13 +129,7 @@ def simulate(
 def ingest(uri: str, json_: Json = False) -> None:
     """Land, read, synchronise, validate and publish a bundle or any known source, without Airflow."""
     _use_services()
-    published, failed = [], {}
-    for location in steps.land(uri):
-        try:
-            published.append(steps.publish(steps.validate(steps.synchronise(location))))
-        except TracksideError as error:
-            failed[location] = str(error)
-            err.print(f"[red]{type(error).__name__}[/red] {error}", highlight=False)
+    published, failed = _ingest(uri)
     _show({"published": published, "failed": failed}, as_json=json_)
     if failed:
         raise typer.Exit(1)
@@ -154,13 +147,13 @@ def train(
 ) -> None:
     """Plan, train, evaluate, register and promote, without Airflow."""
     if strategy not in {"auto", "ddp"}:
-        raise ConfigError(f"strategy is {strategy!r}, but must be auto or ddp")
+        raise ConfigError(f"--strategy {strategy!r}: auto or ddp would be right")
+    max_workers = _max_workers(workers)
     _use_services()
     if data:
-        for location in steps.land(data):
-            steps.publish(steps.validate(steps.synchronise(location)))
+        _ingest(data)
     run_key = f"{recipe}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    result = steps.retrain(recipe, run_key=run_key, workers=_max_workers(workers), epochs=epochs, force=force_promote)
+    result = steps.retrain(recipe, run_key=run_key, workers=max_workers, epochs=epochs, force=force_promote)
     _show(result, as_json=json_)
 
 
@@ -237,17 +230,28 @@ def _progress(found: Iterable[services.ServiceStatus]) -> str:
 
 
 def _use_services() -> None:
-    """Take the addresses and secrets of the local services if they run, unless the environment says where to go."""
-    if services.status(home()):
-        for name, value in services.environment(home()).items():
-            os.environ.setdefault(name, value)
+    """Reach the local services if they run, unless the environment says where else to go."""
+    if "TRACKSIDE_LAKE" not in os.environ and services.status(home()):
+        services.use(home())
+
+
+def _ingest(uri: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Land and publish what can be; say at once what cannot, and return both."""
+    published, failed = [], {}
+    for location in steps.land(uri):
+        try:
+            published.append(steps.publish(steps.validate(steps.synchronise(location))))
+        except TracksideError as error:
+            failed[location] = str(error)
+            err.print(f"[red]{type(error).__name__}[/red]", error, highlight=False)
+    return published, failed
 
 
 def _ports(options: list[str]) -> dict[str, int]:
     ports = {}
     for option in options:
         service, _, number = option.partition("=")
-        if not number.isdigit():
+        if not number.isdecimal() or int(number) > 65_535:
             raise ConfigError(f"--port {option!r}: SERVICE=NUMBER would be right, for example airflow=8090")
         ports[service] = int(number)
     return ports
@@ -258,9 +262,14 @@ def _max_workers(text: str) -> int | None:
     if not text:
         return None
     parts = text.split(":")
-    if not all(part.isdigit() for part in parts) or len(parts) > 2:
+    if not all(part.isdecimal() for part in parts) or len(parts) > 2 or int(parts[0]) > int(parts[-1]):
         raise ConfigError(f"--workers {text!r}: a number or MIN:MAX would be right")
-    return max(int(part) for part in parts)
+    return int(parts[-1])
+
+
+def _print_error(error: TracksideError) -> None:
+    err.print(f"[red]{type(error).__name__}:[/red]", end=" ")
+    err.print(str(error), markup=False, highlight=False, soft_wrap=True)
 
 
 def _show(result: dict[str, Any], *, as_json: bool) -> None:
