@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,12 @@ import requests
 from pipelines.errors import ServiceError
 
 FINISHED = {"success", "failed"}
+
+PAGE = 100
+"""Most items that Airflow puts into one answer."""
+
+AHEAD = timedelta(days=7)
+"""How far back the start of a triggered run is dated: further than the last interval of any DAG here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +42,15 @@ class AirflowClient:
         self._session.headers["Authorization"] = f"Bearer {answer['access_token']}"
 
     def trigger(self, dag_id: str, conf: dict[str, Any]) -> str:
-        """Start a run of a DAG now, and return the run's id."""
+        """Start a run of a DAG now, ahead of runs that wait for their turn, and return the run's id.
+
+        Airflow takes waiting runs by the time from which they may start, and an unpaused DAG has one from its last
+        interval.
+        """
+        self._wait_until_parsed(dag_id)
+        asked = {"logical_date": None, "conf": conf, "run_after": (datetime.now(UTC) - AHEAD).isoformat()}
+        answer = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=asked)
         self.unpause(dag_id)
-        answer = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
         return str(answer["dag_run_id"])
 
     def unpause(self, dag_id: str) -> None:
@@ -74,14 +87,17 @@ class AirflowClient:
 
     def tasks(self, dag_id: str, run_id: str) -> list[TaskState]:
         """All task instances of a run."""
-        answer = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances?limit=500")
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances?limit={PAGE}"
+        items: list[dict[str, Any]] = []
+        while page := self._call("GET", f"{path}&offset={len(items)}")["task_instances"]:
+            items += page
         return [
             TaskState(
                 task_id=item["task_id"],
                 label=f"{item['task_id']} {item['rendered_map_index'] or ''}".strip(),
                 state=item["state"] or "waiting",
             )
-            for item in answer["task_instances"]
+            for item in items
         ]
 
     def returned(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
@@ -90,15 +106,11 @@ class AirflowClient:
         return self._call("GET", f"{path}?map_index={map_index}&deserialize=true")["value"]
 
     def follow(self, dag_id: str, run_id: str, *, deadline_s: float, poll_s: float = 1.0) -> Iterator[list[TaskState]]:
-        """Yield the task instances each time one has changed, until the run has ended."""
-        seen: list[TaskState] = []
+        """Yield the task instances of a run at every look, until the run has ended."""
         end = time.monotonic() + deadline_s
         while time.monotonic() < end:
             state = self.state(dag_id, run_id)
-            tasks = self.tasks(dag_id, run_id)
-            if tasks != seen:
-                yield tasks
-                seen = tasks
+            yield self.tasks(dag_id, run_id)
             if state in FINISHED:
                 return
             time.sleep(poll_s)
@@ -108,16 +120,19 @@ class AirflowClient:
         """A DAG file that was just put there is known only after the dag-processor has read it."""
         end = time.monotonic() + wait_s
         while time.monotonic() < end:
-            if self._session.get(f"{self.url}/api/v2/dags/{dag_id}", timeout=30).ok:
+            if self._send("GET", f"/api/v2/dags/{dag_id}").ok:
                 return
             time.sleep(1)
         raise ServiceError(f"Airflow does not know the DAG {dag_id!r} after {wait_s:.0f} s; see its import errors")
 
     def _call(self, method: str, path: str, **kwargs: Any) -> Any:
-        try:
-            answer = self._session.request(method, f"{self.url}{path}", timeout=60, **kwargs)
-        except requests.RequestException as err:
-            raise ServiceError(f"Airflow at {self.url} does not answer: {err}") from err
+        answer = self._send(method, path, **kwargs)
         if not answer.ok:
             raise ServiceError(f"Airflow answered {answer.status_code} to {method} {path}: {answer.text[:500]}")
         return answer.json() if answer.content else None
+
+    def _send(self, method: str, path: str, **kwargs: Any) -> requests.Response:
+        try:
+            return self._session.request(method, f"{self.url}{path}", timeout=60, **kwargs)
+        except requests.RequestException as err:
+            raise ServiceError(f"Airflow at {self.url} does not answer: {err}") from err

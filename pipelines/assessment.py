@@ -13,7 +13,7 @@ from torch import nn
 
 from pipelines import registry, runs, storage, tracking
 from pipelines.config import Recipe
-from pipelines.errors import ObjectNotFoundError
+from pipelines.errors import ConfigError
 from pipelines.evaluate import Report, Scored, plots
 from pipelines.evaluate.baselines import table_baselines, window_baselines
 from pipelines.evaluate.bootstrap import Difference, Judged, paired_difference, time_blocks
@@ -110,7 +110,10 @@ def promote(candidate: str, report_location: str, *, force: bool) -> dict[str, A
     name, _, version = candidate.partition("/")
     run = report_location.rpartition("/")[0]
     report = Report.from_dict(storage.read_json(report_location))
+    present = registry.champion_version(name)
     rules = registry.gate(runs.recipe_of(run).gate, report)
+    if present not in ("", version):
+        rules = (*rules, registry.compared_with(present, name=name, report=report))
     decision: dict[str, Any] = registry.promote(name, version, rules=rules, force=force).to_dict()
     storage.write_json(storage.join(run, DECISION), decision)
     return decision
@@ -181,7 +184,7 @@ def _judged_champion(recipe: Recipe, windows: WindowSet) -> tuple[str, Judged | 
     name = f"{recipe.name}/{version}"
     champion = registry.load(f"models:/{name}")
     if champion.columns != windows.channels or champion.shape != windows.test_x.shape[1:]:
-        raise ObjectNotFoundError(
+        raise ConfigError(
             f"the champion {name} reads {champion.shape} values of {', '.join(champion.columns[:10])}, the held-out "
             f"data have {windows.test_x.shape[1:]} of {', '.join(windows.channels[:10])}: they cannot be compared; "
             "a recipe whose input changes needs a new name"

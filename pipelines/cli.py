@@ -243,7 +243,7 @@ def _ingest(uri: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
             published.append(steps.publish(steps.validate(steps.synchronise(location))))
         except TracksideError as error:
             failed[location] = str(error)
-            err.print(f"[red]{type(error).__name__}[/red]", error, highlight=False)
+            _print_error(error)
     return published, failed
 
 

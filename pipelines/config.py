@@ -69,7 +69,7 @@ class WindowConfig(_Part):
 class SplitConfig(_Part):
     """Which data the model never sees while it trains."""
 
-    train_until: str = ""
+    train_until: str = Field(default="", pattern=r"^(\d{4}-\d{2}-\d{2})?$")
     """First service day (`YYYY-MM-DD`) that is NOT trained on; empty: decided by `train_share`."""
 
     train_share: float = Field(default=0.5, gt=0, lt=1)
@@ -162,8 +162,8 @@ class TrainConfig(_Part):
 class GateConfig(_Part):
     """What a candidate must show before the alias `champion` moves to it."""
 
-    metric: str
-    """Name of the score of the report that decides; larger is better."""
+    metric: Literal["f1", "precision", "recall", "pr_auc", "event_recall"]
+    """Score of the report that decides; larger is better."""
 
     minimum: float
     """Smallest score that passes."""
@@ -205,6 +205,11 @@ class Recipe(_Part):
     def _check(self) -> "Recipe":
         if (self.window is None) == (self.label == ""):
             raise ValueError("exactly one of [window] (recordings) and label (labelled tables) must be given")
+        fitting = "table_classifier" if self.label else "transformer_forecaster"
+        if self.model.kind != fitting:
+            raise ValueError(f"model.kind is {self.model.kind!r}, but must be {fitting!r} for this kind of table")
+        if self.split.group and not self.label:
+            raise ValueError(f"split.group is {self.split.group!r}, but recordings are divided by time")
         return self
 
     @property

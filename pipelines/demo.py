@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pipelines import services, steps
 from pipelines.airflow_client import AirflowClient, TaskState
-from pipelines.errors import ServiceError
+from pipelines.errors import ConfigError, ServiceError
 
 FLEET_SEED, FLEET_VEHICLES, FLEET_DAYS = 7, 4, 4
 """The sample fleet: large enough that some bearings run hot on the days that are held out."""
@@ -37,14 +37,16 @@ def run(home: Path, *, data: str, ports: dict[str, int], console: Console) -> No
         console: Where progress and summary are printed.
     """
     started = time.monotonic()
+    source = steps.source_of(data) if data else "bundle"
+    if source not in RECIPE_OF_SOURCE:
+        raise ConfigError(f"{data}: no recipe trains on {source} yet; known are {', '.join(RECIPE_OF_SOURCE)}")
     with _stage(console, "services up"):
         services.up(home, ports=ports)
-        os.environ.update(services.environment(home))
+        services.use(home)
     if not data:
         with _stage(console, "sample fleet simulated (this is a simulation, not recorded data)"):
             data = _sample_fleet(home)
     with _stage(console, f"landed {data}"):
-        source = steps.source_of(data)
         steps.land(data, source=source)
     airflow = AirflowClient(
         os.environ["TRACKSIDE_AIRFLOW_URL"],
@@ -54,7 +56,8 @@ def run(home: Path, *, data: str, ports: dict[str, int], console: Console) -> No
     _ingest(airflow, source, console)
     conf = {"recipe": RECIPE_OF_SOURCE[source]}
     run_id = airflow.trigger("nightly_retrain", conf)
-    _follow(airflow, "nightly_retrain", run_id, RETRAIN_DEADLINE_S, console)
+    if failure := _follow(airflow, "nightly_retrain", run_id, RETRAIN_DEADLINE_S, console):
+        raise ServiceError(failure)
     summary = steps.summary(airflow.returned("nightly_retrain", run_id, "plan"))
     _print_summary(console, summary, source=source)
     console.print(f"\nall of it took {time.monotonic() - started:.0f} s; the services stay up (`make down` stops them)")
@@ -84,28 +87,34 @@ def _ingest(airflow: AirflowClient, source: str, console: Console) -> None:
     if not steps.pending(source):
         console.print("nothing new to ingest: the landed recordings are published already")
     while num_pending := len(steps.pending(source)):
-        airflow.unpause("ingest_sensors")
         conf = {"prefix": source, "wait_s": 0}
         run_id = airflow.active_run("ingest_sensors") or airflow.trigger("ingest_sensors", conf)
-        _follow(airflow, "ingest_sensors", run_id, INGEST_DEADLINE_S, console)
+        _follow(airflow, "ingest_sensors", run_id, INGEST_DEADLINE_S, console)  # failed, if one recording was refused
         if len(steps.pending(source)) == num_pending:
             raise ServiceError(
                 f"{num_pending} recordings are still pending after {run_id}; see {airflow.url}/dags/ingest_sensors"
             )
 
 
-def _follow(airflow: AirflowClient, dag_id: str, run_id: str, deadline_s: float, console: Console) -> None:
-    """Print the tasks of a run as they start and end; raise if the run does not end well."""
+def _follow(airflow: AirflowClient, dag_id: str, run_id: str, deadline_s: float, console: Console) -> str:
+    """Print the tasks of a run as they start and end; return what failed, nothing if the run ended well."""
     console.print(f"[bold]{dag_id}[/bold] {run_id}  {airflow.url}/dags/{dag_id}/runs/{run_id}", highlight=False)
     started = time.monotonic()
     seen: dict[str, str] = {}
-    for tasks in airflow.follow(dag_id, run_id, deadline_s=deadline_s):
-        for task in _news(tasks, seen):
-            console.print(f"  {time.monotonic() - started:5.0f} s  {task.label}: {task.state}", highlight=False)
+    with console.status(dag_id) as line:
+        for tasks in airflow.follow(dag_id, run_id, deadline_s=deadline_s):
+            for task in _news(tasks, seen):
+                console.print(f"  {time.monotonic() - started:5.0f} s  {task.label}: {task.state}", highlight=False)
+            if seen.get("train") in {"running", "deferred"}:
+                line.update(f"{dag_id}: {steps.training_progress(airflow.returned(dag_id, run_id, 'plan'))}")
+            elif not set(seen.values()) - {"waiting"}:
+                line.update(f"{dag_id}: waits for its turn; one run goes at a time")
     if (state := airflow.state(dag_id, run_id)) != "success":
         failed = ", ".join(label for label, state in seen.items() if state == "failed")
-        where = f"see {airflow.url}/dags/{dag_id}"
-        raise ServiceError(f"{dag_id} {run_id} ended as {state}; failed: {failed or 'no task'}; {where}")
+        message = f"{dag_id} {run_id} ended as {state}; failed: {failed or 'no task'}; see {airflow.url}/dags/{dag_id}"
+        console.print(message, highlight=False)
+        return message
+    return ""
 
 
 def _news(tasks: list[TaskState], seen: dict[str, str]) -> list[TaskState]:
@@ -133,7 +142,7 @@ def _print_summary(console: Console, summary: dict[str, Any], *, source: str) ->
     console.print(table)
     scores = Table("scores on held-out data", *summary["metrics"])
     for name, values in summary["scores"].items():
-        scores.add_row(name, *("not measured" if value is None else f"{value:.3f}" for value in values))
+        scores.add_row(name, *("–" if value is None else f"{value:.3f}" for value in values))
     console.print(scores)
     for rule in summary["rules"]:
         console.print(

@@ -32,6 +32,9 @@ def judge(staged: str) -> str:
             of_part = _check(report["source"], [load_part(staged, part)], [part])
             if not _passed(of_part):
                 failed[part["name"]] = _message(of_part, batch=f"{report['source']} {part['name']}")
+        if not failed:  # only together are they wrong, and no part can be blamed for it
+            message = _message(verdicts, batch=f"{report['source']} as a whole")
+            failed = {part["name"]: message for part in report["parts"]}
     good = [part["name"] for part in report["parts"] if part["name"] not in failed]
     _write_docs(staged, report, verdicts)
     storage.write_json(storage.join(staged, VERDICT), {"passed": good, "failed": failed})
@@ -40,7 +43,7 @@ def judge(staged: str) -> str:
         if not good:
             set_aside(report["landed"], digest=report["digest"], reasons=list(failed.values()))
             raise DataQualityError(message)
-        landing.quarantine(report["landed"], {"digest": report["digest"], "reasons": list(failed.values())})
+        landing.quarantine(report["landed"], digest=report["digest"], reasons=list(failed.values()))
         logger.warning("%d of %d days go on; not these: %s", len(good), len(report["parts"]), message)
     return staged
 

@@ -30,6 +30,9 @@ CHAMPION = "champion"
 SCORE_BATCH = 1024
 """Examples that are scored at once."""
 
+_UNKNOWN = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
+"""What MLflow answers about a name, a version or an alias that it does not have."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -141,18 +144,18 @@ def register(
 
 def load(uri: str) -> LoadedModel:
     """Load a registered model, for example `models:/hot_bearing@champion` or `models:/hot_bearing/3`."""
+    if not uri.startswith("models:/"):
+        raise _no_model(uri)
     with tracking.translated():
         try:
             info = mlflow.models.get_model_info(uri)
-            module = mlflow.pytorch.load_model(uri)
         except MlflowException as err:
-            if err.error_code == "RESOURCE_DOES_NOT_EXIST":
-                raise ObjectNotFoundError(
-                    f"{uri}: no such model; `models:/NAME@champion` or `models:/NAME/VERSION` would be right"
-                ) from err
+            if err.error_code in _UNKNOWN:
+                raise _no_model(uri) from err
             raise
-    if "recipe" not in (info.metadata or {}):
-        raise ObjectNotFoundError(f"{uri}: not a model of this project: its metadata has no recipe")
+        if "recipe" not in (info.metadata or {}):
+            raise ObjectNotFoundError(f"{uri}: not a model of this project: its metadata has no recipe")
+        module = mlflow.pytorch.load_model(uri)
     return LoadedModel(
         uri=uri,
         module=module,
@@ -169,7 +172,7 @@ def champion_version(name: str) -> str:
         try:
             return str(mlflow.MlflowClient().get_model_version_by_alias(name, CHAMPION).version)
         except MlflowException as err:
-            if err.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
+            if err.error_code in _UNKNOWN:
                 return ""
             raise
 
@@ -180,7 +183,7 @@ def tag_of(name: str, version: str, tag: str) -> str:
         try:
             tags = mlflow.MlflowClient().get_model_version(name, version).tags
         except MlflowException as err:
-            if err.error_code == "RESOURCE_DOES_NOT_EXIST":
+            if err.error_code in _UNKNOWN:
                 raise ObjectNotFoundError(f"model {name!r} has no version {version!r}") from err
             raise
     if tag not in tags:
@@ -205,6 +208,16 @@ def gate(rules: GateConfig, report: Report) -> tuple[Rule, ...]:
             numbers = f"{metric} is {_number(score)} against {_number(rivals[name])} on the same held-out data"
             answers.append(Rule(name=f"better than {name}", passed=is_beaten, detail=numbers))
     return tuple(answers)
+
+
+def compared_with(present: str, *, name: str, report: Report) -> Rule:
+    """Whether the report's champion is the one that is champion now; an old report says nothing about a newer one."""
+    then = report.champion.name if report.champion else "none"
+    return Rule(
+        name="compared with the present champion",
+        passed=then == f"{name}/{present}",
+        detail=f"the champion is {name}/{present}, the report compares with {then}",
+    )
 
 
 def _rivals(rules: GateConfig, report: Report) -> list[Scored]:
@@ -245,7 +258,7 @@ def list_versions(name: str = "") -> list[dict[str, Any]]:
         return [
             {
                 "model": model.name,
-                "version": version.version,
+                "version": str(version.version),
                 "aliases": sorted(alias for alias, at in model.aliases.items() if str(at) == str(version.version)),
                 "run_id": version.run_id,
                 "created": version.creation_timestamp,
@@ -256,6 +269,12 @@ def list_versions(name: str = "") -> list[dict[str, Any]]:
                 client.search_model_versions(f"name = '{model.name}'"), key=lambda found: -int(found.version)
             )
         ]
+
+
+def _no_model(uri: str) -> ObjectNotFoundError:
+    return ObjectNotFoundError(
+        f"{uri!r}: no such model; `models:/NAME@champion` or `models:/NAME/VERSION` would be right"
+    )
 
 
 def _number(value: float) -> str:

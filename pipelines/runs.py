@@ -1,6 +1,7 @@
 """One training run's folder, and what is decided before anything trains: the recipe, the windows, the plan.
 
-runs/<run key>/recipe.json     the recipe with the trigger's overrides
+runs/<run key>/table.json      the table version that the run is about
+               recipe.json     the recipe with the trigger's overrides
                windows/        what is trained on and what is held out
                plan.json       workers, batch, steps, and why
                checkpoints/    of all attempts
@@ -9,15 +10,18 @@ runs/<run key>/recipe.json     the recipe with the trigger's overrides
 """
 
 import os
+from contextlib import suppress
 
 from pipelines import storage
 from pipelines.config import Recipe, load_recipe, parse_recipe
+from pipelines.errors import ConflictError, ObjectNotFoundError
 from pipelines.ingest import events
 from pipelines.splits import split
 from pipelines.train.jobs import Cluster, RayJobs, local_cluster
 from pipelines.train.plan import make_plan
 from pipelines.windows import assemble, examples, save_windows, table_columns
 
+_TABLE = "table.json"
 _RECIPE = "recipe.json"
 _WINDOWS = "windows"
 
@@ -34,8 +38,8 @@ def build_windows(name: str, *, run_key: str, workers: int | None = None, epochs
     recipe = load_recipe(name).override(workers=workers, epochs=epochs)
     run = storage.lake("runs", run_key)
     table = storage.lake("tables", recipe.source)
-    version = storage.table_version(table)
-    found = examples(storage.read_table(table, columns=table_columns(recipe)), recipe)
+    version = _frozen_version(run, table)
+    found = examples(storage.read_table(table, version=version, columns=table_columns(recipe)), recipe)
     chosen = split(found.index, recipe.split, events=events.load(recipe.source), kind=recipe.events)
     windows = assemble(
         found,
@@ -47,6 +51,20 @@ def build_windows(name: str, *, run_key: str, workers: int | None = None, epochs
     )
     storage.write_json(storage.join(run, _RECIPE), recipe.model_dump(mode="json"))
     return save_windows(storage.join(run, _WINDOWS), windows)
+
+
+def _frozen_version(run: str, table: str) -> int:
+    """The table version of a run: the newest when it is first asked for, the same whenever its steps are repeated.
+
+    Checkpoints of the run belong to that version; data that came later belong to another run.
+    """
+    location = storage.join(run, _TABLE)
+    newest = {"table": table, "version": storage.table_version(table)}
+    if newest["version"] == -1:  # it may be there before the retry
+        raise ObjectNotFoundError(f"{table}: no such table; publish a batch first (trackside ingest URI)")
+    with suppress(ConflictError):
+        storage.write_json(location, newest, if_absent=True)
+    return int(storage.read_json(location)["version"])
 
 
 def plan(windows: str) -> str:

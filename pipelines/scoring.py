@@ -3,6 +3,7 @@
 Shape suffix: N = windows or rows.
 """
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from pipelines.ingest import metropt3_windows, sources
 from pipelines.registry import LoadedModel
 from pipelines.sync import synchronise
 from pipelines.windows import cut_windows
+
+logger = logging.getLogger(__name__)
 
 _STAMP = "%Y-%m-%dT%H:%M:%S%.3fZ"
 
@@ -28,7 +31,7 @@ def score_file(model_uri: str, *, data: str, out: str) -> dict[str, Any]:
     """
     model = registry.load(model_uri)
     parts = list(_labelled(model, data) if model.recipe.window is None else _recorded(model, data))
-    if not parts:
+    if not any(len(part) for part in parts):
         raise RecordingError(f"{data}: nothing to score: no readable {model.recipe.source} row or full window in it")
     lines = pl.concat(parts)
     storage.write_bytes(out, lines.write_csv().encode())
@@ -48,11 +51,8 @@ def _labelled(model: LoadedModel, data: str) -> Iterator[pl.DataFrame]:
     scored = table.rows.select("row", **_scored(model, table.rows.select(model.columns).to_numpy())).with_columns(
         reason=pl.lit("")
     )
-    refused = table.quarantined.group_by("row").agg(
-        reason=pl.concat_str("column", pl.lit(" is "), "found", pl.lit(": "), "reason", ignore_nulls=True).str.join(
-            "; "
-        )
-    )
+    sentence = pl.format("{} '{}': {}", "column", pl.col("found").fill_null(""), "reason").str.strip_chars_start()
+    refused = table.quarantined.group_by("row").agg(reason=sentence.head(10).str.join("; "))
     yield pl.concat([scored, refused], how="diagonal").sort("row")
 
 
@@ -61,7 +61,12 @@ def _recorded(model: LoadedModel, data: str) -> Iterator[pl.DataFrame]:
     window = model.recipe.window
     assert window is not None
     for recording in sources.read(data, model.recipe.source):
-        found = cut_windows(synchronise(recording).aligned, window)
+        aligned = synchronise(recording).aligned
+        if missing := [channel for channel in window.channels if channel not in aligned.columns]:
+            logger.warning("%s: not scored, it has no %s", recording.recording_id, ", ".join(missing))
+            continue
+        found = cut_windows(aligned, window)
+        logger.info("%s: %d windows, left out: %s", recording.recording_id, len(found.x), found.left_out)
         if len(found.x):
             bounds = {
                 name: pl.from_epoch(f"{name}_ns", time_unit="ns").dt.to_string(_STAMP)

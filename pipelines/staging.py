@@ -57,7 +57,7 @@ def stage(location: str) -> str:
         if refusal["reason"] != "extra_column"  # nothing was lost: the sensor's own columns were read
     ]
     if refusals:
-        landing.quarantine(location, {"digest": digest, "reasons": refusals, "note": "the other sensors went on"})
+        landing.quarantine(location, digest=digest, reasons=refusals)  # the other sensors go on
     storage.write_json(storage.join(staged, REPORT), report)
     return staged
 
@@ -161,7 +161,7 @@ def load_part(staged: str, part: dict[str, Any]) -> pl.DataFrame:
 
 def set_aside(location: str, *, digest: str, reasons: list[str]) -> None:
     """Set a whole recording aside; it is pending again only when its content changes."""
-    landing.quarantine(location, {"digest": digest, "reasons": reasons})
+    landing.quarantine(location, digest=digest, reasons=reasons)
     landing.record_outcome(location, {"outcome": "quarantined", "digest": digest, "reasons": reasons})
 
 

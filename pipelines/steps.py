@@ -128,6 +128,16 @@ def training_status(submission_id: str) -> dict[str, str]:
     return {"state": found.state, "message": found.message}
 
 
+def training_progress(plan: str) -> str:
+    """How far the training of a plan has come, for a person."""
+    from pipelines import storage
+    from pipelines.train.goodput import read_attempts
+
+    attempts = read_attempts(storage.join(plan.rpartition("/")[0], "attempts"))
+    total = storage.read_json(plan)["total_steps"]
+    return f"step {attempts[-1].step} of {total}, attempt {len(attempts)}" if attempts else "workers are starting"
+
+
 def stop_training(submission_id: str) -> None:
     """Stop a training job; it is no error if it has ended."""
     from pipelines.train import jobs
@@ -197,6 +207,13 @@ def retrain(
 
     With more than one worker the training runs on the engine, which must be there; else in this process.
     """
+    from pipelines import tracking
+    from pipelines.errors import ConfigError
+
+    if not tracking.is_configured():
+        raise ConfigError(
+            "MLFLOW_TRACKING_URI is not set, so nothing could be registered; `trackside up` starts MLflow"
+        )
     planned = plan(build_windows(recipe=recipe, run_key=run_key, workers=workers, epochs=epochs))
     _train_and_wait(planned)
     report = evaluate(planned)

@@ -1,11 +1,13 @@
 """Where things are: objects and tables under one root, the lake.
 
 The lake is an S3 bucket (`s3://trackside`) or a local folder; the environment variable `TRACKSIDE_LAKE` says which. All
-other modules pass locations (URIs) around and never touch disk or S3 themselves. Layout under the lake:
+other modules pass locations (URIs) around and leave to this one what is in the lake. Layout:
 
     landing/<source>/<vehicle>/<day>/<recording>/   what recorders put there, manifest last
     staging/<source>/<vehicle>/<day>/<recording>/   one recording, aligned, not yet validated
+    outcomes/…                                      what became of each landed recording
     quarantine/…                                    refused originals, each with its report
+    events/                                         known events of each source
     docs/…                                          Data Docs of the validations
     tables/<source>/                                Delta tables of aligned data, partitioned by vehicle and day
     runs/<run key>/                                 windows, plan, checkpoints and report of one training
@@ -204,13 +206,14 @@ def digest_of(prefix: str) -> str:
 def write_recordings(table: str, frame: pl.DataFrame) -> int:
     """Replace in the Delta table exactly the recordings that occur in `frame`; return the new version.
 
-    The table is partitioned by vehicle and day; a recording is one (vehicle, day, recording_id). The commit is atomic
-    and conditional: of two racing writers of one recording one wins whole, and writers of different recordings do
-    not disturb each other. Delta keeps microseconds, so `t_utc_ns` must be an integer column.
+    The table is partitioned by vehicle and day; a recording is one (vehicle, recording_id), and days that it has no
+    more are taken out. The commit is atomic and conditional: of two racing writers of one recording one wins whole,
+    and writers of different recordings do not disturb each other. Delta keeps microseconds, so `t_utc_ns` must be an
+    integer column.
     """
-    keys = ["vehicle", "day", "recording_id"]
+    keys = ["vehicle", "recording_id"]
     clauses = [
-        " AND ".join(f"{column} = '{value}'" for column, value in key.items())
+        " AND ".join(f"{column} = {_quoted(value)}" for column, value in key.items())
         for key in frame.select(keys).unique().sort(keys).to_dicts()
     ]
     for _ in range(_COMMIT_TRIES):
@@ -236,7 +239,7 @@ def write_recordings(table: str, frame: pl.DataFrame) -> int:
 
 
 def read_table(table: str, *, version: int | None = None, columns: list[str] | None = None) -> pl.DataFrame:
-    """Return a Delta table, at `version` if given, sorted by vehicle and time where it has them.
+    """Return a Delta table, at `version` if given, sorted by vehicle, day, recording and time.
 
     Raises:
         ConfigError: It lacks one of `columns`.
@@ -250,7 +253,7 @@ def read_table(table: str, *, version: int | None = None, columns: list[str] | N
         raise ConfigError(f"{table}: no column {missing[0]!r}; it has {', '.join(names[:10])}{others}")
     frame = pl.from_arrow(found.to_pyarrow_table(columns=columns))
     assert isinstance(frame, pl.DataFrame)
-    order = [column for column in ("vehicle", "day", "t_utc_ns", "row") if column in frame.columns]
+    order = [column for column in ("vehicle", "day", "recording_id", "t_utc_ns", "row") if column in frame.columns]
     return frame.sort(order, maintain_order=True)
 
 
@@ -258,6 +261,11 @@ def table_version(table: str) -> int:
     """Newest version of a Delta table; -1 if there is none."""
     found = _delta_table(table)
     return -1 if found is None else int(found.version())
+
+
+def _quoted(text: str) -> str:
+    """Text as it stands in a predicate."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def forget_connections() -> None:
@@ -303,7 +311,7 @@ def _listing(prefix: str) -> dict[str, str]:
     """Objects below the folder `prefix`, each with a print that changes with its content."""
     if not _is_s3(prefix):
         paths = [path for path in Path(prefix).rglob("*") if path.is_file() and not path.name.startswith(".partial-")]
-        return {str(path): f"{path.stat().st_mtime_ns} {path.stat().st_size}" for path in paths}
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
     bucket, key = _split(prefix.rstrip("/") + "/")
     with _translated(prefix):
         pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)

@@ -16,7 +16,7 @@ METRICS = ("f1", "precision", "recall", "pr_auc", "event_recall", "median_lead_s
 
 
 def summarise(plan_location: str) -> dict[str, Any]:
-    """Facts, a table of scores (rows: candidate, champion, baselines; columns: `METRICS`), the gate's answers."""
+    """Facts, a table of scores (candidate, champion, baselines by those of `METRICS` that were measured), the gate."""
     plan = load_plan(plan_location)
     outcome = read_outcome(plan.location)
     report = Report.from_dict(storage.read_json(storage.join(plan.location, REPORT)))
@@ -25,6 +25,7 @@ def summarise(plan_location: str) -> dict[str, Any]:
     published = [item for item in known if item["outcome"] == "published"]
     champion = registry.champion_version(plan.recipe.name)
     compared = [report.model, *([report.champion] if report.champion else []), *report.baselines]
+    measured = [name for name in METRICS if any(not math.isnan(item.scores.get(name, math.nan)) for item in compared)]
     return {
         "simulated": any(part["simulated"] for item in published for part in item["parts"]),
         "facts": {
@@ -40,8 +41,8 @@ def summarise(plan_location: str) -> dict[str, Any]:
             "candidate": f"version {decision['version']}, {_decided(decision)}",
             "champion": f"{plan.recipe.name} version {champion}" if champion else "none yet",
         },
-        "metrics": list(METRICS),
-        "scores": {item.name: [_or_none(item.scores.get(name)) for name in METRICS] for item in compared},
+        "metrics": measured,
+        "scores": {item.name: [_or_none(item.scores.get(name)) for name in measured] for item in compared},
         "rules": decision["rules"],
         "champion": champion,
         "mlflow_run": outcome.mlflow_run_id,

@@ -89,6 +89,9 @@ def synchronise(recording: Recording, rate_hz: float | None = None) -> SyncedRec
         calibration = calibration.with_map(recording, tie)
         tied = [name for name, sensor in recording.sensors.items() if sensor.clock_id == tie.clock_id]
         tracks |= _screened(recording, calibration, tied)[0]
+    for clock in calibration.maps.values():
+        if clock.method == "unchecked":
+            logger.warning("%s: nothing ties clock %s to UTC, it is believed", recording.recording_id, clock.clock_id)
     grid = align.make_grid(list(tracks.values()), rate_hz)
     where = position.locate(
         grid.t_ns_G,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.config import Recipe
-from pipelines.errors import TrackingAccessError, TrackingError
+from pipelines.errors import ConfigError, TrackingAccessError, TrackingError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -194,8 +194,8 @@ def open_run(run_key: str, *, experiment: str, tags: Mapping[str, str] | None = 
         experiment: Name of the experiment; created if need be.
         tags: More tags, for example links back to the orchestrator.
     """
-    client = _client()
     with translated():
+        client = _client()
         experiment_id = _experiment_id(client, experiment)
         run = _find(client, experiment_id, run_key)
         if run is None:
@@ -210,8 +210,8 @@ def open_run(run_key: str, *, experiment: str, tags: Mapping[str, str] | None = 
 
 def run_url(run_key: str, *, experiment: str) -> str:
     """Address of a training's page in MLflow; empty if it has no run yet."""
-    client = _client()
     with translated():
+        client = _client()
         experiment_id = _experiment_id(client, experiment)
         run = _find(client, experiment_id, run_key)
     if run is None:
@@ -221,8 +221,8 @@ def run_url(run_key: str, *, experiment: str) -> str:
 
 def links_of(run_key: str, *, experiment: str) -> dict[str, str]:
     """Links back to the orchestrator that the run of a training carries (tags that begin with `airflow`)."""
-    client = _client()
     with translated():
+        client = _client()
         run = _find(client, _experiment_id(client, experiment), run_key)
     return {} if run is None else {name: str(v) for name, v in run.data.tags.items() if name.startswith("airflow")}
 
@@ -267,9 +267,15 @@ def _find(client: Any, experiment_id: str, run_key: str) -> Any:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Say in our words what MLflow answered: not allowed, or not now."""
+    """Say in our words what MLflow answered: not allowed, or not now.
+
+    Raises:
+        ConfigError: No server is named; MLflow would start a database of its own in the working directory.
+    """
     from mlflow.exceptions import MlflowException
 
+    if not is_configured():
+        raise ConfigError("MLFLOW_TRACKING_URI is not set; `trackside up` starts a server, and its commands find it")
     try:
         yield
     except MlflowException as err:

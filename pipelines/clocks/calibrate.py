@@ -3,7 +3,6 @@
 Shape suffix: T = rows of one sensor in stored order.
 """
 
-import logging
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -16,8 +15,6 @@ from pipelines.clocks.dejitter import dejitter
 from pipelines.clocks.exchanges import exchanges_of
 from pipelines.clocks.stamps import NEAR_NS, TICKS_MODULUS_NS, UNORDERED_SHARE, RowFault, Stamps, read_stamps
 from pipelines.ingest.reader import ClockSpec, Encoding, Recording, SensorRows
-
-logger = logging.getLogger(__name__)
 
 GPS_SIGMA_NS = 1e3
 FAULTS = tuple(RowFault)
@@ -128,7 +125,6 @@ def _fit(recording: Recording, clock: ClockSpec) -> ClockMap | None:
             pairs["sigma_ns"].cast(pl.Float64).to_numpy(),
         )
     if clock.kind == "epoch":
-        logger.warning("%s: clock %s was never compared with UTC", recording.recording_id, clock.clock_id)
         return clock_map.identity_map(clock.clock_id, method="unchecked", sigma_ns=clock_map.UNCHECKED_SIGMA_NS)
     return None
 

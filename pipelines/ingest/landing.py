@@ -13,16 +13,16 @@ from typing import Any
 
 from pipelines import storage
 from pipelines.errors import RecordingError
-from pipelines.ingest import bundle, sources
+from pipelines.ingest import bundle, metropt3, metropt3_windows, sources
+from pipelines.ingest.manifest import MANIFEST
 
-BUNDLE_MANIFEST = "meta.json"
 FILE_MANIFEST = "landed.json"
 EVENTS_FILE = "events.csv"
 
 logger = logging.getLogger(__name__)
 
 
-VEHICLE_OF_SOURCE = {"metropt3": "metro-apu", "metropt3_windows": "metro-apu"}
+VEHICLE_OF_SOURCE = {metropt3.SOURCE: metropt3.VEHICLE, metropt3_windows.SOURCE: metropt3.VEHICLE}
 """Vehicle of the sources whose files do not name one; elsewhere the file's name does."""
 
 
@@ -45,12 +45,13 @@ def land_bundles(folder: str) -> list[str]:
     bundles = sorted({file.parent for file in files if _is_sensor_file(file.relative_to(folder))})
     if not bundles:
         raise RecordingError(
-            f"{folder}: no trip bundle found; a bundle is a folder with sensor files and, last, {BUNDLE_MANIFEST}"
+            f"{folder}: no trip bundle found; a bundle is a folder with sensor files and, last, {MANIFEST}"
         )
     landed = []
     for found in bundles:
         target = storage.lake("landing", "bundle", *_bundle_key(found))
-        storage.copy_tree(str(found), target, last=BUNDLE_MANIFEST)
+        storage.delete_object(storage.join(target, MANIFEST))  # until the last file is there, it is not complete
+        storage.copy_tree(str(found), target, last=MANIFEST)
         landed.append(target)
     logger.info("landed %d bundles from %s", len(landed), folder)
     return landed
@@ -93,7 +94,7 @@ def pending(prefix: str) -> list[str]:
     for location in objects:
         folder, _, name = location.rpartition("/")
         names_of.setdefault(folder, set()).add(name)
-    complete = [folder for folder, names in names_of.items() if names & {BUNDLE_MANIFEST, FILE_MANIFEST}]
+    complete = [folder for folder, names in names_of.items() if names & {MANIFEST, FILE_MANIFEST}]
     for folder in sorted(names_of.keys() - complete):
         logger.warning("%s: waits for its manifest", folder)
     known = set(storage.list_objects(storage.lake("outcomes")))
@@ -121,13 +122,25 @@ def rejected(published: list[dict[str, Any]]) -> dict[str, int]:
     return {reason: sum(outcome["rejected"].get(reason, 0) for outcome in published) for reason in reasons}
 
 
-def quarantine(location: str, report: dict[str, Any]) -> str:
-    """Copy a landed recording to quarantine, its report last; return where it is. The original stays."""
-    target = storage.lake("quarantine", *key_of(location))
+def quarantine(location: str, *, digest: str, reasons: list[str]) -> str:
+    """Copy a landed recording to quarantine, its report last; return where it is. The original stays.
+
+    Each content has a folder of its own, so that a second bad delivery does not replace the first; reasons that come
+    later are added.
+    """
+    target = quarantine_of(location, digest)
+    report = storage.join(target, "report.json")
+    known = storage.read_json(report)["reasons"] if storage.exists(report) else []
     storage.copy_tree(location, storage.join(target, "original"))
-    storage.write_json(storage.join(target, "report.json"), report)
+    added = [reason for reason in reasons if reason not in known]
+    storage.write_json(report, {"landed": location, "digest": digest, "reasons": known + added})
     logger.warning("%s: quarantined at %s", location, target)
     return target
+
+
+def quarantine_of(location: str, digest: str) -> str:
+    """Folder of a refused content of a landed recording."""
+    return storage.lake("quarantine", *key_of(location), digest[:12])
 
 
 def _outcome(location: str) -> str:

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines import storage
 from pipelines.channels import BUNDLE_SENSORS, Channel
@@ -51,6 +51,13 @@ class _ClockEntry(_Part):
     ntp_unit: Literal["ns", "us_u32"] = "ns"
 
 
+def _in_utc(moment: datetime | None) -> datetime | None:
+    """A stamp without a zone is UTC, as the name of its key says, and not the zone of this machine."""
+    if moment is None:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 class _Top(_Part):
     model_config = ConfigDict(extra="allow")
 
@@ -59,6 +66,22 @@ class _Top(_Part):
     clocks: dict[str, _ClockEntry]
     vehicle: str | None = Field(default=None, pattern=_NAME)
     time_zone: str | None = None
+    time_zero_hint_utc: Annotated[datetime | None, Field(strict=False), AfterValidator(_in_utc)] = None
+    gps_minus_utc_s: int | None = None
+    wheel_nominal_diameter_m: float | None = Field(default=None, gt=0)
+    pulses_per_rev: float | None = Field(default=None, gt=0)
+    counter_bits: int | None = Field(default=None, ge=1, le=64)
+
+    def rest(self) -> dict[str, Any]:
+        """What is about the recording as a whole, as far as the manifest says it."""
+        known = {
+            "time_zero_hint_utc": self.time_zero_hint_utc and self.time_zero_hint_utc.isoformat(),
+            "gps_minus_utc_s": self.gps_minus_utc_s,
+            "wheel_nominal_diameter_m": self.wheel_nominal_diameter_m,
+            "pulses_per_rev": self.pulses_per_rev,
+            "counter_bits": self.counter_bits,
+        }
+        return (self.model_extra or {}) | {name: value for name, value in known.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +148,7 @@ def read_manifest(location: str) -> Manifest:
         sensors=top.sensors,
         clocks={name: ClockSpec(clock_id=name, **entry.model_dump()) for name, entry in top.clocks.items()},
         time_zone=top.time_zone if _is_zone(top.time_zone) else None,
-        rest=top.model_extra or {},
+        rest=top.rest(),
     )
 
 
@@ -160,14 +183,11 @@ def _channel(sensor: str, column: str, unit: str | None) -> Channel:
 
 
 def _day_of_hint(top: _Top, path: str) -> str:
-    hint = (top.model_extra or {}).get("time_zero_hint_utc")
-    try:
-        moment = datetime.fromisoformat(hint or "")
-    except (TypeError, ValueError) as err:
+    if top.time_zero_hint_utc is None:
         raise RecordingError(
-            f"{path}: time_zero_hint_utc is {hint!r}, but must be an ISO time, because the path names no day"
-        ) from err
-    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date().isoformat()
+            f"{path}: time_zero_hint_utc is missing, but must be an ISO time, because the path names no day"
+        )
+    return top.time_zero_hint_utc.date().isoformat()
 
 
 def _is_day(text: str) -> bool:

@@ -8,7 +8,7 @@ from pipelines.errors import ObjectNotFoundError, RecordingError
 from pipelines.ingest import barcelona, bundle, metropt3, metropt3_windows, modena
 from pipelines.ingest.manifest import MANIFEST
 from pipelines.ingest.reader import Recording
-from pipelines.ingest.tables import csv_header
+from pipelines.ingest.tables import csv_header, parquet_columns
 
 READERS: dict[str, Callable[[str], Iterator[Recording]]] = {
     bundle.SOURCE: bundle.read,
@@ -76,7 +76,7 @@ def _source_of_file(location: str) -> str:
         with path.open("rb") as file:
             if modena.LINE.match(file.readline(200).decode("utf-8", errors="replace")):
                 return modena.SOURCE
-        names = csv_header(path).names
+        names = parquet_columns(path) if path.suffix == ".parquet" else csv_header(path).names
     for source, columns in _COLUMNS.items():
         if 2 * len(columns.intersection(names)) > len(columns):
             return source

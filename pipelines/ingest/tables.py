@@ -281,6 +281,14 @@ def _split(lines: bytes, header: Header, *, quote: str | None) -> pl.DataFrame |
         return None
 
 
+def parquet_columns(path: Path) -> tuple[str, ...]:
+    """Column names of a Parquet file; raise `RecordingError` if it is none."""
+    try:
+        return tuple(pl.read_parquet_schema(path))
+    except (pl.exceptions.PolarsError, OSError) as err:
+        raise RefusedError("not_parquet", f"{path.name} is no whole Parquet file: {err}") from err
+
+
 def _read_parquet(path: Path) -> RawTable:
     with path.open("rb") as file:
         start = file.read(4)

@@ -14,7 +14,7 @@ says how to reach them and `credentials` who may log in. Everything they keep li
 """
 
 from pipelines.services.control import Status, down, status, up
-from pipelines.services.environment import Login, credentials, environment, marked_environment
+from pipelines.services.environment import Login, credentials, environment, marked_environment, use
 from pipelines.services.home import Home, ServiceStatus, default_home, open_home
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "open_home",
     "status",
     "up",
+    "use",
 ]

@@ -100,6 +100,13 @@ def store_environment(home: Home) -> dict[str, str]:
     return {**inherited(), **quiet(), **_paths(), **_store(home.secrets(), home.ports())}
 
 
+def use(path: Path) -> None:
+    """Let this process reach the services of the home, and nothing else that the caller's variables may point at."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "MLFLOW_"))]:
+        del os.environ[name]
+    os.environ.update(environment(path))
+
+
 def inherited() -> dict[str, str]:
     """Return the caller's environment without what would send a service elsewhere, an AWS profile for example."""
     # Without bytecode files, which PYTHONDONTWRITEBYTECODE asks for, every start takes three times as long.

@@ -137,8 +137,8 @@ class RayJobs:
 
 
 def local_cluster() -> Cluster:
-    """This machine, for trainings without an engine."""
-    return Cluster(num_cpus=os.cpu_count() or 1, source="this machine")
+    """What trains where there is no engine: one worker in the process that asks."""
+    return Cluster(num_cpus=1, source="this process, no engine")
 
 
 def attach_or_submit(jobs: RayJobs, run_key: str, plan_location: str, *, links: Mapping[str, str] | None = None) -> str:

@@ -4,6 +4,7 @@ import threading
 import time
 
 import mlflow
+import polars as pl
 import psutil
 import pytest
 import requests
@@ -98,10 +99,8 @@ def test_a_broken_recording_fails_alone(ingested):
 def test_what_was_refused_is_in_quarantine_with_its_reason(ingested):
     broken, truncated = ingested["landed"][:2]
 
-    report = storage.read_json(storage.lake("quarantine", *landing.key_of(broken), "report.json"))
-    partly = storage.read_json(storage.lake("quarantine", *landing.key_of(truncated), "report.json"))
-    assert "meta.json" in report["reasons"][0]
-    assert "aba.parquet" in partly["reasons"][0]
+    assert "meta.json" in _quarantined(broken)[0]["reasons"][0]
+    assert "aba.parquet" in _quarantined(truncated)[0]["reasons"][0]
 
 
 def test_a_repaired_recording_is_taken_in_by_the_next_run(ingested):
@@ -113,11 +112,15 @@ def test_a_repaired_recording_is_taken_in_by_the_next_run(ingested):
     assert steps.pending() == []
 
 
-def test_every_landed_row_is_accounted_for(ingested):
-    for outcome in landing.outcomes("bundle"):
-        for part in outcome["parts"]:
-            rejected = sum(sum(counts.values()) for counts in part["rejected"].values())
-            assert sum(part["rows_in"].values()) == sum(part["rows_used"].values()) + rejected
+def test_every_landed_row_is_used_or_rejected_for_a_reason(ingested, fleet):
+    for location in ingested["landed"]:
+        _, vehicle, day, recording = landing.key_of(location)
+        part = storage.read_json(storage.lake("outcomes", *landing.key_of(location)) + ".json")["parts"][0]
+        folder = fleet / "bundles" / vehicle / day / recording
+        for sensor, entry in storage.read_json(str(folder / "meta.json"))["sensors"].items():
+            file = folder / entry["file"]
+            stored = len(pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_csv(file))
+            assert part["rows_used"][sensor] + sum(part["rejected"][sensor].values()) == stored, (recording, sensor)
 
 
 def test_the_table_has_each_recording_once(ingested):
@@ -230,6 +233,11 @@ def test_nothing_talked_to_another_host(talked_to, summary):
 
     assert "127.0.0.1" in talked_to  # the watch sees something
     assert {ip for ip in talked_to if not _is_here(ip)} == set()
+
+
+def _quarantined(location):
+    objects = storage.list_objects(storage.lake("quarantine", *landing.key_of(location)))
+    return [storage.read_json(found) for found in objects if storage.name_of(found) == "report.json"]
 
 
 def _token(env):

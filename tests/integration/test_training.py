@@ -66,7 +66,7 @@ def plan(jobs):
             },
             "model": {"kind": "transformer_forecaster", "width": 64, "layers": 2},
             "train": {"workers": 2, "epochs": 25, "batch_per_worker": 64, "checkpoint_every_steps": 20},
-            "gate": {"metric": "auc", "minimum": 0.5},
+            "gate": {"metric": "pr_auc", "minimum": 0.5},
         },
         where="test",
     )

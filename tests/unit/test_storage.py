@@ -1,10 +1,29 @@
+import re
 import threading
+import time
 
 import polars as pl
 import pytest
 
 from pipelines import storage
-from pipelines.errors import ConflictError, ObjectNotFoundError
+from pipelines.errors import ConfigError, ConflictError, ObjectNotFoundError, StoreAccessError, StoreError
+
+DENIED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """Say where the object store is."""
+    for name, value in {"ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret", "REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+    def at(address):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        storage.forget_connections()
+
+    yield at
+    storage.forget_connections()
 
 
 def _recording(vehicle, day, recording, num_rows, value):
@@ -136,3 +155,117 @@ def test_concurrent_writers_of_different_recordings_lose_nothing(tmp_path):
 def test_a_table_that_was_never_written_says_what_to_do(tmp_path):
     with pytest.raises(ObjectNotFoundError, match="publish a batch first"):
         storage.read_table(str(tmp_path / "table"))
+
+
+def test_a_column_that_a_table_lacks_is_named_beside_those_it_has(tmp_path):
+    table = str(tmp_path / "table")
+    storage.write_recordings(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
+
+    with pytest.raises(ConfigError, match=r"no column 'b'; it has vehicle, day, recording_id, t_utc_ns, a"):
+        storage.read_table(table, columns=["a", "b"])
+
+
+USES = {
+    "read": lambda file: storage.read_bytes("s3://lake/a"),
+    "write": lambda file: storage.write_bytes("s3://lake/a", b"1"),
+    "exists": lambda file: storage.exists("s3://lake/a"),
+    "list": lambda file: storage.list_objects("s3://lake/a"),
+    "copy": lambda file: storage.copy_tree(file, "s3://lake/a"),
+    "delete": lambda file: storage.delete_object("s3://lake/a"),
+    "read table": lambda file: storage.read_table("s3://lake/a"),
+}
+
+
+@pytest.fixture(params=USES)
+def use(request, tmp_path):
+    """One use of the store; raises what it raises."""
+    file = tmp_path / "a"
+    file.write_bytes(b"1")
+    return lambda: USES[request.param](str(file))
+
+
+def test_a_store_that_is_down_is_named_within_seconds_and_worth_a_retry(store, nobody, use):
+    store(nobody)
+    started = time.monotonic()
+
+    with pytest.raises(StoreError, match=rf"(?s)s3://lake/a.*{re.escape(nobody)}") as raised:
+        use()
+
+    assert raised.value.retryable
+    assert time.monotonic() - started < 20
+
+
+def test_a_store_that_denies_is_not_worth_a_retry(store, serve, use):
+    store(serve(lambda *_: (403, DENIED)))
+
+    with pytest.raises(StoreAccessError, match="s3://lake/a") as raised:
+        use()
+
+    assert not raised.value.retryable
+
+
+def test_a_refusal_says_what_to_check(store, serve):
+    store(serve(lambda *_: (403, DENIED)))
+
+    with pytest.raises(StoreAccessError, match="refused with AccessDenied; check AWS_ACCESS_KEY_ID"):
+        storage.read_bytes("s3://lake/a")
+
+
+def test_a_table_that_may_be_read_but_not_written_is_not_worth_a_retry(store, serve):
+    nothing = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+
+    def answer(method, path, body):
+        if method == "PUT":
+            return 403, DENIED
+        return (200, nothing) if "list-type" in path else (404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+    store(serve(answer))
+
+    with pytest.raises(StoreAccessError, match="s3://lake/a: the table could not be written"):
+        storage.write_recordings("s3://lake/a", _recording("v1", "2026-01-05", "t1", 3, 1.0))
+
+
+def test_a_store_that_stays_busy_is_worth_a_retry(store, serve, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    store(serve(lambda *_: (503, b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>")))
+
+    with pytest.raises(StoreError, match="s3://lake/a: the store answered SlowDown"):
+        storage.read_bytes("s3://lake/a")
+
+
+def test_forgotten_credentials_are_not_used_again(store, serve, monkeypatch):
+    store(serve(lambda *_: (200, b"1")))
+    storage.read_bytes("s3://lake/a")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    storage.forget_connections()
+
+    with pytest.raises(StoreAccessError, match="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"):
+        storage.read_bytes("s3://lake/a")
+
+
+def test_two_recordings_of_one_day_are_read_one_after_the_other(tmp_path):
+    table = str(tmp_path / "table")
+    for name in ("whole", "part"):
+        storage.write_recordings(table, _recording("v1", "2026-01-05", name, 3, 1.0))
+
+    assert storage.read_table(table)["recording_id"].to_list() == ["part"] * 3 + ["whole"] * 3
+
+
+def test_a_day_that_a_recording_has_no_more_is_taken_out(tmp_path):
+    table = str(tmp_path / "table")
+    days = [_recording("v1", day, "t1", 3, 1.0) for day in ("2026-01-05", "2026-01-06")]
+    storage.write_recordings(table, pl.concat(days))
+
+    storage.write_recordings(table, days[0])
+
+    assert storage.read_table(table)["day"].unique().to_list() == ["2026-01-05"]
+
+
+def test_a_name_with_a_quotation_mark_is_only_a_name(tmp_path):
+    table = str(tmp_path / "table")
+    for value in (1.0, 2.0):
+        storage.write_recordings(table, _recording("v1", "2026-01-05", "o'brien", 3, value))
+
+    assert storage.read_table(table)["a"].to_list() == [2.0] * 3

@@ -3,24 +3,10 @@ import re
 import pytest
 
 from pipelines.config import parse_recipe
-from pipelines.errors import TrackingAccessError, TrackingError
+from pipelines.errors import ConfigError, TrackingAccessError, TrackingError
 from pipelines.tracking import Point, TrackedCheckpoint, TrackedData, open_run, run_url
 
-# The database stores are the server's business; in this process their deprecations would be errors.
-pytestmark = pytest.mark.filterwarnings("ignore:.*noload:DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory):
-    """A server's database; making its tables takes seconds, so the tests of this module share it."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    return f"sqlite:///{folder}/mlflow.db"
-
-
-@pytest.fixture(autouse=True)
-def mlflow(database, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+pytestmark = pytest.mark.usefixtures("mlflow")
 
 
 @pytest.fixture
@@ -109,7 +95,7 @@ def test_recipe_plan_and_data_are_on_the_run_and_may_be_said_twice(run):
             "source": "metropt3_windows",
             "label": "y",
             "model": {"kind": "table_classifier"},
-            "gate": {"metric": "auc", "minimum": 0.5},
+            "gate": {"metric": "pr_auc", "minimum": 0.5},
         },
         where="tiny",
     )
@@ -151,56 +137,35 @@ def test_the_page_of_a_training_is_found_by_its_key(run, monkeypatch):
     assert run_url("never", experiment="tiny") == ""
 
 
-def test_a_server_that_is_down_is_worth_a_retry(monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+def test_a_server_that_is_down_is_worth_a_retry(monkeypatch, nobody):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", nobody)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
-    with pytest.raises(TrackingError, match=re.escape("http://127.0.0.1:9")) as raised:
+    with pytest.raises(TrackingError, match=re.escape(nobody)) as raised:
         open_run("run", experiment="tiny")
 
     assert raised.value.retryable
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_refused_credentials_are_not_worth_a_retry(monkeypatch, status, answering):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", answering(status))
+def test_refused_credentials_are_not_worth_a_retry(monkeypatch, status, serve):
+    address = serve(lambda *_: (status, b"no"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
 
-    with pytest.raises(TrackingAccessError, match="check MLFLOW_TRACKING_USERNAME"):
+    with pytest.raises(TrackingAccessError, match=f"{address} refused.*check MLFLOW_TRACKING_USERNAME") as raised:
         open_run("run", experiment="tiny")
 
+    assert not raised.value.retryable
 
-@pytest.fixture
-def answering():
-    """A server that gives the same answer to everything."""
-    import threading
-    from http.server import BaseHTTPRequestHandler, HTTPServer
 
-    servers = []
+def test_without_a_server_nothing_is_tracked_in_the_working_directory(monkeypatch, tmp_path):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.chdir(tmp_path)
 
-    def start(status):
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(status)
-                self.send_header("Content-Length", "2")
-                self.end_headers()
-                self.wfile.write(b"no")
+    with pytest.raises(ConfigError, match="MLFLOW_TRACKING_URI is not set"):
+        open_run("run", experiment="tiny")
 
-            do_POST = do_GET
-
-            def log_message(self, *_):
-                pass
-
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        servers.append((server, thread))
-        return f"http://127.0.0.1:{server.server_port}"
-
-    yield start
-    for server, thread in servers:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def _key(run):

@@ -1,7 +1,4 @@
 import io
-import os
-import subprocess
-import sys
 
 import polars as pl
 import pytest
@@ -66,7 +63,7 @@ def test_a_torn_manifest_says_where_it_is_torn(write_bundle, tmp_path):
         ("[]", "valid dictionary"),
         ('{"trip_id": 7, "sensors": {}, "clocks": {}}', "trip_id is '7'"),
         ('{"trip_id": "../x", "sensors": {}, "clocks": {}}', "trip_id is '../x'"),
-        ('{"trip_id": "a", "sensors": {}, "clocks": {}}', "time_zero_hint_utc is None"),
+        ('{"trip_id": "a", "sensors": {}, "clocks": {}}', "time_zero_hint_utc is missing"),
         ('{"trip_id": "a", "sensors": {}, "clocks": {"c": {"kind": "moon"}}}', "clocks.c.kind is 'moon'"),
         ("[" * 100_000, "nested too deeply"),
     ],
@@ -409,24 +406,3 @@ def test_all_bundles_below_a_folder_are_found(write_bundle, tmp_path):
     found = [(recording.vehicle, recording.day) for recording in bundle.read(str(tmp_path / "fleet"))]
 
     assert found == [("unit-1", "2026-01-05"), ("unit-1", "2026-01-06")]
-
-
-def test_a_million_rows_of_parquet_are_read_in_well_under_a_second_of_one_core(write_bundle):
-    num_rows = 1_000_000
-    frame = pl.DataFrame({"ts": pl.int_range(num_rows, eager=True) + 1767592127352, "bearing_c": 29.5})
-    location = write_bundle(parquet_bytes(frame), entry={"file": "tmp.parquet"})
-    code = (
-        "import time; from pipelines.ingest import bundle; start = time.process_time();"
-        f"rows = bundle.read_bundle({location!r}).num_rows; print(rows, time.process_time() - start)"
-    )
-
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "POLARS_MAX_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-
-    assert int(out[0]) == num_rows
-    assert float(out[1]) < 1.0

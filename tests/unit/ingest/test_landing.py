@@ -72,11 +72,32 @@ def test_a_prefix_limits_what_is_pending(fleet):
 def test_quarantine_keeps_the_original_with_its_report(fleet):
     location = landing.land_bundles(str(fleet))[0]
 
-    kept = landing.quarantine(location, {"reason": "torn"})
+    kept = landing.quarantine(location, digest="0123456789abcdef", reasons=["torn"])
+    landing.quarantine(location, digest="0123456789abcdef", reasons=["torn", "late"])
 
-    assert storage.read_json(storage.join(kept, "report.json")) == {"reason": "torn"}
+    assert storage.read_json(storage.join(kept, "report.json"))["reasons"] == ["torn", "late"]
     assert storage.read_bytes(storage.join(kept, "original", "odo.csv")) == b"ts,pulses\n1,2\n"
     assert storage.exists(storage.join(location, "odo.csv"))
+
+
+def test_a_second_bad_delivery_does_not_replace_the_first_in_quarantine(fleet):
+    location = landing.land_bundles(str(fleet))[0]
+    first = landing.quarantine(location, digest="1" * 64, reasons=["torn"])
+    storage.write_bytes(storage.join(location, "odo.csv"), b"ts,pulses\n")
+
+    second = landing.quarantine(location, digest="2" * 64, reasons=["empty"])
+
+    assert storage.read_bytes(storage.join(first, "original", "odo.csv")) == b"ts,pulses\n1,2\n"
+    assert storage.read_bytes(storage.join(second, "original", "odo.csv")) == b"ts,pulses\n"
+
+
+def test_the_same_delivery_again_changes_nothing(fleet):
+    for location in landing.land_bundles(str(fleet)):
+        landing.record_outcome(location, {"digest": storage.digest_of(location)})
+
+    landing.land_bundles(str(fleet))
+
+    assert landing.pending("") == []
 
 
 def test_a_file_lands_with_a_manifest_that_names_it(tmp_path):

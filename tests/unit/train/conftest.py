@@ -36,7 +36,7 @@ def recipe():
                 "warmup_steps": 2,
                 "checkpoint_every_steps": 4,
             },
-            "gate": {"metric": "auc", "minimum": 0.5},
+            "gate": {"metric": "pr_auc", "minimum": 0.5},
         },
         where="tiny",
     )

@@ -1,0 +1,57 @@
+import json
+
+import pytest
+
+from pipelines import storage
+from pipelines.ingest import landing
+from pipelines.summary import METRICS, summarise
+
+
+@pytest.fixture
+def decision(job):
+    """Change the stored decision for one test."""
+    location = storage.join(job.plan.rpartition("/")[0], "decision.json")
+    stored = storage.read_bytes(location)
+    yield lambda **changes: storage.write_json(location, json.loads(stored) | changes)
+    storage.write_bytes(location, stored)
+
+
+def test_the_summary_says_what_went_in_and_what_came_out(job):
+    summary = summarise(job.plan)
+
+    facts = summary["facts"]
+    assert summary["simulated"] is True
+    assert facts["recordings"] == "4 published, 0 quarantined"
+    assert int(facts["rows in"].replace(",", "")) == sum(item["rows_in"] for item in landing.outcomes("bundle"))
+    assert int(facts["aligned rows out"].replace(",", "")) == len(storage.read_table(storage.lake("tables", "bundle")))
+    assert facts["rejected rows"] == "none"
+    assert facts["workers"] == "1 (1 attempt)"
+    assert (facts["candidate"], facts["champion"]) == ("version 1, promoted", "short_trips version 1")
+    json.dumps(summary, allow_nan=False)
+
+
+def test_every_compared_model_has_every_shown_score(job):
+    scores = summarise(job.plan)["scores"]
+
+    assert {"candidate", "last_value", "z_score"} <= scores.keys()
+    assert {len(values) for values in scores.values()} == {len(METRICS)}
+
+
+@pytest.mark.parametrize(
+    ("promoted", "forced", "words"),
+    [(False, False, "refused by the gate"), (True, True, "promoted by force against the gate")],
+)
+def test_the_candidate_is_described_as_it_was_decided(job, decision, promoted, forced, words):
+    decision(promoted=promoted, forced=forced)
+
+    assert summarise(job.plan)["facts"]["candidate"] == f"version 1, {words}"
+
+
+def test_quarantined_recordings_are_counted_apart(job):
+    landed = storage.lake("landing", "bundle", "sim009", "2026-01-05", "broken")
+    landing.record_outcome(landed, {"outcome": "quarantined", "digest": "0", "reasons": ["torn"]})
+
+    facts = summarise(job.plan)["facts"]
+
+    storage.delete_objects(storage.lake("outcomes", "bundle", "sim009"))
+    assert facts["recordings"] == "4 published, 1 quarantined"
