@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is not what these tests are about, and a busy machine takes longer.
+settings.register_profile("trackside", deadline=None)
+settings.load_profile("trackside")
 
 
 class RunningServices(NamedTuple):

@@ -10,18 +10,36 @@ from pipelines.windows import load_windows
 pytestmark = pytest.mark.usefixtures("lake")
 
 
+RECIPE = """
+name = "brief"
+source = "bundle"
+
+[window]
+length_s = 10.0
+stride_s = 5.0
+rate_hz = 1.0
+channels = CHANNELS
+targets = TARGETS
+
+[model]
+kind = "transformer_forecaster"
+width = 8
+layers = 1
+heads = 2
+
+[gate]
+metric = "pr_auc"
+minimum = 0.0
+"""
+
+
 @pytest.fixture
 def recipe(tmp_path):
     """Write a recipe that looks at these channels of the bundle table; return where it is."""
 
     def write(*channels):
-        text = (
-            '{} source = "bundle" {}\n[window]\nlength_s = 10.0\nstride_s = 5.0\nrate_hz = 1.0\nchannels = {}\n'
-            'targets = ["{}"]\n[model]\nkind = "transformer_forecaster"\nwidth = 8\nlayers = 1\nheads = 2\n'
-            '[gate]\nmetric = "pr_auc"\nminimum = 0.0\n'
-        )
         path = tmp_path / "brief.toml"
-        path.write_text(text.format('name = "brief"\n', "", list(channels), channels[0]))
+        path.write_text(RECIPE.replace("CHANNELS", str([*channels])).replace("TARGETS", str([channels[0]])))
         return str(path)
 
     return write
