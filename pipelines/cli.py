@@ -26,7 +26,10 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_comp
 models_app = typer.Typer(no_args_is_help=True, help="The registered models.")
 app.add_typer(models_app, name="models")
 
-out = Console()
+WIDE = None if sys.stdout.isatty() else 160
+"""Columns of a table that goes to a file or a pipe, where nobody's window is too small."""
+
+out = Console(width=WIDE)
 err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
@@ -241,6 +244,9 @@ def _ingest(uri: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     for location in steps.land(uri):
         try:
             published.append(steps.publish(steps.validate(steps.synchronise(location))))
+            for refusal in published[-1]["refused"]:
+                err.print("[yellow]refused:[/yellow]", end=" ")
+                err.print(refusal, markup=False, highlight=False, soft_wrap=True)
         except TracksideError as error:
             failed[location] = str(error)
             _print_error(error)

@@ -169,7 +169,7 @@ class GateConfig(_Part):
     """Smallest score that passes."""
 
     margin_over_champion: float = 0.0
-    """How much better than the champion the candidate must be on the same held-out data."""
+    """The candidate must be better than the champion, on the same held-out data, by more than this."""
 
     beat_baselines: bool = True
     """Whether every naive baseline must be beaten."""

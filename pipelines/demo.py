@@ -98,7 +98,9 @@ def _ingest(airflow: AirflowClient, source: str, console: Console) -> None:
 
 def _follow(airflow: AirflowClient, dag_id: str, run_id: str, deadline_s: float, console: Console) -> str:
     """Print the tasks of a run as they start and end; return what failed, nothing if the run ended well."""
-    console.print(f"[bold]{dag_id}[/bold] {run_id}  {airflow.url}/dags/{dag_id}/runs/{run_id}", highlight=False)
+    console.print(
+        f"[bold]{dag_id}[/bold] {run_id}  {airflow.url}/dags/{dag_id}/runs/{run_id}", highlight=False, soft_wrap=True
+    )
     started = time.monotonic()
     seen: dict[str, str] = {}
     with console.status(dag_id) as line:

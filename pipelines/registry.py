@@ -246,6 +246,8 @@ def promote(name: str, version: str, *, rules: tuple[Rule, ...], force: bool) ->
         client.set_model_version_tag(name, version, "trackside.decision", json.dumps(decision.to_dict())[:5000])
         if decision.promoted:
             client.set_registered_model_alias(name, CHAMPION, version)
+    for rule in rules:
+        logger.info("gate: %s %s: %s", "pass" if rule.passed else "FAIL", rule.name, rule.detail)
     logger.info("%s version %s: promoted %s, champion before: %s", name, version, decision.promoted, previous or "none")
     return decision
 

@@ -50,12 +50,7 @@ def stage(location: str) -> str:
         set_aside(location, digest=digest, reasons=[str(err)])
         raise
     report = {"source": source, "landed": location, "digest": digest, "parts": parts}
-    refusals = [
-        refusal["message"]
-        for part in parts
-        for refusal in part.get("refusals", [])
-        if refusal["reason"] != "extra_column"  # nothing was lost: the sensor's own columns were read
-    ]
+    refusals = _refusals(parts)
     if refusals:
         landing.quarantine(location, digest=digest, reasons=refusals)  # the other sensors go on
     storage.write_json(storage.join(staged, REPORT), report)
@@ -78,6 +73,7 @@ def publish(staged: str) -> dict[str, Any]:
         "rows_out": len(frame),
         "rejected": _total([part["rejected_by_reason"] for part in report["parts"]]),
         "failed": verdict["failed"],
+        "refused": _refusals(report["parts"]),
     }
     evidence = {"digest": report["digest"], "parts": report["parts"], "docs": docs_of(staged)}
     landing.record_outcome(report["landed"], published | evidence)
@@ -169,3 +165,13 @@ def _total(counts: list[dict[str, int]]) -> dict[str, int]:
     """Sum of counts by reason."""
     reasons = sorted({reason for count in counts for reason in count})
     return {reason: sum(count.get(reason, 0) for count in counts) for reason in reasons}
+
+
+def _refusals(parts: list[dict[str, Any]]) -> list[str]:
+    """What of a recording was not read while the rest of it was, in words."""
+    return [
+        refusal["message"]
+        for part in parts
+        for refusal in part.get("refusals", [])
+        if refusal["reason"] != "extra_column"  # nothing was lost: the sensor's own columns were read
+    ]

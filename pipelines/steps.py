@@ -119,13 +119,17 @@ def submit_training(plan: str, *, links: dict[str, str] | None = None) -> str:
 
 
 def training_status(submission_id: str) -> dict[str, str]:
-    """Return `{state, message}` of a training job; state is one of PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
+    """Return `{state, message}` of a training job; state is one of PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED.
+
+    While it runs, the message says how far it has come.
+    """
     from pipelines.train import jobs
 
     found = jobs.RayJobs.from_environment().status(submission_id)
     if found is None:
         return {"state": "FAILED", "message": f"the engine does not know {submission_id}: its head was started anew"}
-    return {"state": found.state, "message": found.message}
+    is_under_way = found.state == "RUNNING" and found.plan
+    return {"state": found.state, "message": training_progress(found.plan) if is_under_way else found.message}
 
 
 def training_progress(plan: str) -> str:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from pipelines import registry, storage
+from pipelines import registry, storage, tracking
 from pipelines.assessment import DECISION, REPORT
 from pipelines.evaluate import Report
 from pipelines.ingest import landing
@@ -36,10 +36,11 @@ def summarise(plan_location: str) -> dict[str, Any]:
             "examples": _listed(load_windows(plan.windows, parts=()).counts),
             "workers": f"{outcome.workers} ({outcome.attempts} attempt{'s' if outcome.attempts > 1 else ''})",
             "steps": outcome.steps,
-            "loss": f"{outcome.train_loss:.5g} in training, {outcome.validation_loss:.5g} in validation",
-            "goodput": f"{outcome.goodput['goodput']:.1%} of the time since the training was asked for",
+            "loss": f"{outcome.train_loss:.5g} in the last step, {outcome.validation_loss:.5g} in validation at best",
+            "goodput": f"{outcome.goodput['goodput']:.1%} of the wall time was training (the rest is start-up, mostly)",
             "candidate": f"version {decision['version']}, {_decided(decision)}",
             "champion": f"{plan.recipe.name} version {champion}" if champion else "none yet",
+            "MLflow run": tracking.run_url(plan.run_key, experiment=plan.recipe.name),
         },
         "metrics": measured,
         "scores": {item.name: [_or_none(item.scores.get(name)) for name in measured] for item in compared},

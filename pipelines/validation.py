@@ -18,6 +18,7 @@ from pipelines.errors import SuiteError
 from pipelines.suites import read_suite
 
 os.environ["GX_ANALYTICS_ENABLED"] = "False"  # read when the library is imported
+logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it tells two hundred things at its import
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own deprecations, at import
     import great_expectations as gx

@@ -55,19 +55,19 @@ class Report:
 def beats(report: Report, metric: str, *, margin: float = 0.0) -> dict[str, bool]:
     """Whether the model beats each of its rivals, by their names; larger scores are better.
 
-    A baseline must be surpassed; a champion must be reached with `margin` on top. A score that is missing or NaN beats
-    nothing, and what has no score cannot be beaten.
+    A baseline must be surpassed, a champion by more than `margin`: a model that is as good as the one in use is no
+    reason to change. A score that is missing or NaN beats nothing, and what has no score cannot be beaten.
 
     Example:
         >>> chance, champion = Scored(name="chance", scores={"f1": 0.1}), Scored(name="pump/3", scores={"f1": 0.9})
         >>> model = Scored(name="pump/4", scores={"f1": 0.9})
         >>> beats(Report(recipe="pump", model=model, champion=champion, baselines=(chance,)), "f1")
-        {'chance': True, 'pump/3': True}
+        {'chance': True, 'pump/3': False}
     """
     own = report.model.scores.get(metric, math.nan)
     answer = {rival.name: own > rival.scores.get(metric, math.nan) for rival in report.baselines}
     if report.champion:
-        answer[report.champion.name] = own >= report.champion.scores.get(metric, math.nan) + margin
+        answer[report.champion.name] = own > report.champion.scores.get(metric, math.nan) + margin
     return answer
 
 

@@ -23,18 +23,25 @@ class RowScores:
 
     @property
     def precision(self) -> float:
-        """Share of the rows called positive that are; 0 if none was called so."""
-        return _ratio(self.true_positives, self.true_positives + self.false_positives)
+        """Share of the rows called positive that are; 0 if none was called so, NaN if none is positive."""
+        return self._measured(self.true_positives, self.true_positives + self.false_positives)
 
     @property
     def recall(self) -> float:
-        """Share of the positive rows that were called so; 0 if there are none."""
-        return _ratio(self.true_positives, self.true_positives + self.false_negatives)
+        """Share of the positive rows that were called so; NaN if there are none."""
+        return self._measured(self.true_positives, self.true_positives + self.false_negatives)
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of precision and recall; 0 if no positive row was found."""
-        return _ratio(2 * self.true_positives, 2 * self.true_positives + self.false_positives + self.false_negatives)
+        """Harmonic mean of precision and recall; 0 if no positive row was found, NaN if there are none."""
+        found = 2 * self.true_positives
+        return self._measured(found, found + self.false_positives + self.false_negatives)
+
+    def _measured(self, part: float, whole: float) -> float:
+        """A share, where there is something to find; without positive rows nothing can be said."""
+        if not self.true_positives + self.false_negatives:
+            return float("nan")
+        return part / whole if whole else 0.0
 
     def to_scores(self) -> dict[str, float]:
         """All of it as named numbers, as a report has them."""
@@ -102,7 +109,3 @@ def checked_labels(score_N: np.ndarray, label_N: np.ndarray) -> np.ndarray:
 
 def _first_bad(score_N: np.ndarray) -> int:
     return int(np.flatnonzero(~np.isfinite(score_N))[0])
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0

@@ -16,7 +16,7 @@ from pipelines.services import processes
 from pipelines.services.definitions import Service, configure, define
 from pipelines.services.environment import BUCKET, REPOSITORY, inherited, url
 from pipelines.services.home import Home, ProcessId, ServiceStatus, State, open_home, read_state, write_json
-from pipelines.services.ports import choose_ports
+from pipelines.services.ports import PUBLIC_PORTS, choose_ports
 from pipelines.services.processes import INSTANCE_VARIABLE
 
 LARGEST_LOG_BYTES = 20_000_000
@@ -215,6 +215,8 @@ def _stop_everything(home: Home) -> int:
 def _refuse_other_ports(home: Home, overrides: Mapping[str, int]) -> None:
     current = home.ports()
     for name, port in overrides.items():
+        if name not in current:
+            raise ServiceError(f"no service has a port named {name!r}; expected one of {', '.join(PUBLIC_PORTS)}")
         if port and current.get(name) != port:
             raise ServiceError(
                 f"the services of {home.path} are up with {name} on port {current.get(name)}, not {port}; "

@@ -35,6 +35,8 @@ class JobState:
     """PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
 
     message: str
+    plan: str = ""
+    """Location of the plan that it works on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +97,8 @@ class RayJobs:
         if response.status_code == 404:
             return None
         job = self._json(response)
-        return JobState(state=job["status"], message=job.get("message") or "")
+        plan = (job.get("metadata") or {}).get("plan", "")
+        return JobState(state=job["status"], message=job.get("message") or "", plan=plan)
 
     def stop(self, submission_id: str) -> None:
         """Stop a job; it is no error if it has ended or is unknown."""

@@ -3,12 +3,13 @@ from datetime import timedelta
 import pytest
 from airflow.sdk import RetryAction
 
+from pipelines import errors
 from pipelines.errors import CapacityError, IncompleteRecordingError, StoreError, TracksideError
 from trackside_airflow.retries import RETRY_POLICY
 
 
-def all_errors(base=TracksideError):
-    return [error for child in base.__subclasses__() for error in (child, *all_errors(child))]
+def all_errors():
+    return [found for found in vars(errors).values() if isinstance(found, type) and found is not TracksideError]
 
 
 @pytest.mark.parametrize("error", all_errors(), ids=lambda error: error.__name__)

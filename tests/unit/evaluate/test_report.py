@@ -46,8 +46,8 @@ def test_a_baseline_must_be_surpassed(model, answer):
     assert beats(report(model=model, baseline=0.5), "f1") == {"z_score": answer}
 
 
-@pytest.mark.parametrize(("model", "answer"), [(0.75, True), (0.7499, False)])
-def test_a_champion_must_be_reached_with_the_margin_on_top(model, answer):
+@pytest.mark.parametrize(("model", "answer"), [(0.7501, True), (0.75, False)])
+def test_a_champion_must_be_surpassed_by_more_than_the_margin(model, answer):
     assert beats(report(model=model, champion=0.5), "f1", margin=0.25)["pump/3"] is answer
 
 
@@ -57,3 +57,7 @@ def test_a_metric_that_nobody_measured_beats_nothing():
 
 def test_a_rival_that_could_not_be_measured_is_not_beaten():
     assert beats(report(baseline=math.nan), "f1") == {"z_score": False}
+
+
+def test_as_good_as_the_champion_is_no_reason_to_change():
+    assert beats(report(model=0.9, champion=0.9), "f1")["pump/3"] is False

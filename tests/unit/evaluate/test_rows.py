@@ -25,10 +25,10 @@ def test_perfect_order_has_average_precision_one_at_any_threshold():
     assert result.f1 == result.precision == result.recall == 0.0
 
 
-def test_without_positive_rows_average_precision_is_not_a_number():
+def test_without_positive_rows_nothing_that_needs_one_is_measured():
     result = score_rows(np.array([0.1, 0.9]), np.zeros(2), threshold=0.5)
 
-    assert np.isnan(result.pr_auc)
+    assert np.isnan([result.pr_auc, result.f1, result.precision, result.recall]).all()
     assert result.false_positives == 1
 
 
