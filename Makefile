@@ -34,7 +34,7 @@ format: env  ## put the code into the one format, and repair what lint can repai
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
-bench: env  ## the benchmarks, each against its peer in the same run
+bench: env  ## the benchmarks, against a peer in the same run where there is one
 	@$(BIN)/trackside bench all
 
 docs: env  ## check the pages: every link, and every make target they name, leads somewhere
