@@ -66,11 +66,6 @@ class AirflowClient:
         answer = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns?state=running&state=queued&order_by=run_after")
         return str(answer["dag_runs"][0]["dag_run_id"]) if answer["dag_runs"] else ""
 
-    def end(self, dag_id: str, run_id: str, *, note: str) -> None:
-        """Give up a run, and say why on its page."""
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}"
-        self._call("PATCH", path, json={"state": "failed", "note": note})
-
     def run_ids(self, dag_id: str) -> set[str]:
         """Ids of the newest hundred runs."""
         answer = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=-run_after")

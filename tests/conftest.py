@@ -31,7 +31,9 @@ def services():
     kept = os.environ.get("TRACKSIDE_TEST_HOME")
     home = Path(kept or tempfile.mkdtemp(prefix="trackside-test-"))
     any_port = dict.fromkeys(("airflow", "mlflow", "store", "ray"), 0)
-    services.up(home, ports=any_port, wait_s=600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRACKSIDE_SCHEDULE", "off")  # tests want the runs that they trigger, whatever the hour
+        services.up(home, ports=any_port, wait_s=600)
     try:
         yield RunningServices(home=home, env=services.environment(home))
     finally:

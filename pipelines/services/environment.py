@@ -189,6 +189,8 @@ def _airflow(home: Home, secrets: dict[str, str], ports: dict[str, int]) -> dict
         "AIRFLOW__CORE__FERNET_KEY": secrets["airflow_fernet_key"],
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home.airflow / "passwords.json"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.airflow / 'airflow.db'}",
+        # `off`: DAGs run when they are triggered, and not by the clock.
+        "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": str(os.environ.get("TRACKSIDE_SCHEDULE", "on") != "off"),
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home.airflow / "logs"),
         "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(home.airflow / "logs" / "dag_processor"),
     }

@@ -54,6 +54,7 @@ def page(logins):
 
 def test_a_person_triggers_a_retraining_from_the_form_and_finds_its_run_in_mlflow(services, logins, page):
     login, airflow = logins["airflow"], airflow_of(services.env)
+    airflow.unpause("nightly_retrain")
     known = airflow.run_ids("nightly_retrain")
 
     page.goto(f"{login.url}/dags/nightly_retrain")

@@ -1,6 +1,5 @@
 """What tests of the main job share: a small landed fleet, the real scheduler, and what MLflow has of a run."""
 
-import time
 from collections import Counter
 from contextlib import contextmanager
 from datetime import date
@@ -33,16 +32,11 @@ def connected(env):
 
 
 def airflow_of(env):
-    """A client of the running Airflow; the DAGs run when they are triggered, and only then."""
-    airflow = AirflowClient(
+    return AirflowClient(
         env["TRACKSIDE_AIRFLOW_URL"],
         username=env["TRACKSIDE_AIRFLOW_USERNAME"],
         password=env["TRACKSIDE_AIRFLOW_PASSWORD"],
     )
-    for dag_id in ("ingest_sensors", "nightly_retrain"):
-        if not airflow.run_ids(dag_id):
-            only_when_asked(airflow, dag_id)
-    return airflow
 
 
 def small_fleet(folder, *, vehicles=2, days=4, seed=3, start_date=date(2026, 1, 5)):
@@ -50,18 +44,6 @@ def small_fleet(folder, *, vehicles=2, days=4, seed=3, start_date=date(2026, 1, 
     short = {"trip_minutes": 12, "aba_rate_hz": 50, "clean": True}
     simulate_fleet(folder, seed=seed, vehicles=vehicles, days=days, start_date=start_date, **short)
     return folder
-
-
-def only_when_asked(airflow, dag_id, deadline_s=60):
-    """Unpause a DAG and give up the interval that Airflow then starts: tests want the runs that they trigger."""
-    airflow.unpause(dag_id)
-    end = time.monotonic() + deadline_s
-    while time.monotonic() < end:
-        if scheduled := {run_id for run_id in airflow.run_ids(dag_id) if run_id.startswith("scheduled")}:
-            airflow.end(dag_id, scheduled.pop(), note="its interval had ended before the DAG was unpaused")
-            return
-        time.sleep(0.5)
-    raise AssertionError(f"{dag_id}: no scheduled run came within {deadline_s} s of unpausing")
 
 
 def run_dag(airflow, dag_id, conf, deadline_s):
