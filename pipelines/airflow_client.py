@@ -48,7 +48,13 @@ class AirflowClient:
         interval.
         """
         self._wait_until_parsed(dag_id)
-        asked = {"logical_date": None, "conf": conf, "run_after": (datetime.now(UTC) - AHEAD).isoformat()}
+        now = datetime.now(UTC)
+        asked = {
+            "dag_run_id": f"manual__{now.isoformat()}",
+            "logical_date": None,
+            "conf": conf,
+            "run_after": (now - AHEAD).isoformat(),
+        }
         answer = self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", json=asked)
         self.unpause(dag_id)
         return str(answer["dag_run_id"])
