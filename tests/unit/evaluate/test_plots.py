@@ -49,7 +49,10 @@ def test_the_score_axis_is_logarithmic_only_where_it_can_be(score_N, scale):
 
 
 def test_scores_that_are_all_equal_can_be_drawn():
-    drawn(score_distribution(np.full(5, 0.5), np.zeros(5), threshold=0.5))
+    figure = score_distribution(np.full(5, 0.5), np.zeros(5), threshold=0.5)
+
+    drawn(figure)
+    assert figure.axes[0].get_xlim()[0] < 0.5 < figure.axes[0].get_xlim()[1]
 
 
 def test_the_precision_recall_plot_names_model_and_baselines(scored):
