@@ -119,12 +119,15 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Same seed, same fleet.")],
     vehicles: Annotated[int, typer.Option(min=1)] = 4,
     days: Annotated[int, typer.Option(min=1)] = 4,
+    difficulty: Annotated[
+        str, typer.Option(help="How hard the trips are to put right, e.g. steps, liars, drift, autumn, hard.")
+    ] = "default",
     json_: Json = False,
 ) -> None:
     """Write trip bundles of a simulated fleet, its truth kept apart."""
-    from pipelines.simulate import simulate_fleet
+    from pipelines.simulate import level, simulate_fleet
 
-    summary = asdict(simulate_fleet(to, seed=seed, vehicles=vehicles, days=days))
+    summary = asdict(simulate_fleet(to, seed=seed, vehicles=vehicles, days=days, difficulty=level(difficulty)))
     _show(summary, as_json=json_)
 
 

@@ -21,6 +21,7 @@ The physics in brief, in the order in which a trip is made:
              three servers, of which one may lie
 - `stamps`, `damage`, `recorder`  encodings of the trip bundle; jitter, gaps, repeated, late and spoilt rows, absent and
              false readings
+- `difficulty`  how badly all this goes: named levels, each harder than the default in one thing, and one in all
 - `faults`   which vehicle breaks when: the labels
 - `trip`, `fleet`     put it together; write it
 
@@ -28,16 +29,21 @@ What it leaves out: running backwards, other trains, weather within a trip, seve
 repaired overnight.
 """
 
+from pipelines.simulate.difficulty import DEFAULT, LEVELS, Difficulty, level
 from pipelines.simulate.faults import Fault, plan_fault
 from pipelines.simulate.fleet import FaultEvent, FleetSummary, simulate_fleet, write_bundle, write_truth
 from pipelines.simulate.trip import Trip, Truth, simulate_trip
 
 __all__ = [
+    "DEFAULT",
+    "LEVELS",
+    "Difficulty",
     "Fault",
     "FaultEvent",
     "FleetSummary",
     "Trip",
     "Truth",
+    "level",
     "plan_fault",
     "simulate_fleet",
     "simulate_trip",

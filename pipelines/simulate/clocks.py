@@ -7,6 +7,8 @@ so that the truth can be written down exactly.
 Shape suffixes: T = rows or instants, N = knots, S = steps, X = exchanges.
 """
 
+import string
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,35 +27,6 @@ UNSYNCHRONISED_STRATUM = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ClockSpec:
-    """What is fixed about a device clock: how it counts, and over which network it asks for the time."""
-
-    kind: str
-    """`epoch`, `ticks` or `gps`, as in the bundle's manifest."""
-
-    link: str | None
-    """Key of `LINKS`; `None` for a clock that exchanges no NTP."""
-
-    max_steps: int = 0
-
-    @property
-    def ntp_unit(self) -> str:
-        """Unit of the device stamps in `ntp_log.csv`."""
-        return "us_u32" if self.kind == "ticks" else "ns"
-
-
-CLOCKS: dict[str, ClockSpec] = {
-    "control": ClockSpec(kind="epoch", link="lan", max_steps=1),
-    "vibration": ClockSpec(kind="ticks", link="lan"),
-    "geometry": ClockSpec(kind="epoch", link="lan", max_steps=3),
-    "brake": ClockSpec(kind="epoch", link="wifi", max_steps=1),
-    "axle": ClockSpec(kind="epoch", link="cellular", max_steps=1),
-    "radar": ClockSpec(kind="epoch", link=None),
-    "gps": ClockSpec(kind="gps", link=None),
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
     """Delays of one way through a network, in milliseconds."""
 
@@ -66,6 +39,7 @@ class Link:
 
     poll_s: float
     loss: float
+    """Share of the exchanges that get no answer."""
 
 
 LINKS: dict[str, Link] = {
@@ -73,6 +47,33 @@ LINKS: dict[str, Link] = {
     "wifi": Link(base_ms=1.2, queue_ms=0.8, asymmetry_ms=0.25, poll_s=32.0, loss=0.05),
     "cellular": Link(base_ms=22.0, queue_ms=6.0, asymmetry_ms=2.8, poll_s=32.0, loss=0.05),
 }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClockSpec:
+    """What is fixed about a device clock: how it counts, how wrong it may be, and how it asks for the time."""
+
+    kind: str
+    """`epoch`, `ticks` or `gps`, as in the bundle's manifest."""
+
+    link: Link | None
+    """Its way to the servers; `None` for a clock that exchanges no NTP."""
+
+    max_offset_s: float
+    max_drift_ppm: float
+    wander_ppm: float
+    """Random walk of the frequency: standard deviation after one second."""
+
+    num_steps: tuple[int, int]
+    """Least and most steps."""
+
+    steps_within_s: float
+    """Longest time between the first and the last step."""
+
+    @property
+    def ntp_unit(self) -> str:
+        """Unit of the device stamps in `ntp_log.csv`."""
+        return "us_u32" if self.kind == "ticks" else "ns"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -125,15 +126,21 @@ class Clock:
 
 
 def make_clock(
-    clock_id: str, random: np.random.Generator, *, start_ns: int, duration_s: float, is_perfect: bool
+    clock_id: str,
+    spec: ClockSpec,
+    random: np.random.Generator,
+    *,
+    start_ns: int,
+    duration_s: float,
+    is_perfect: bool,
 ) -> Clock:
     """Draw one clock for one trip."""
-    spec = CLOCKS[clock_id]
     after_start_s_N = np.arange(0.0, 2 * LEAD_S + duration_s + KNOT_S, KNOT_S) - LEAD_S
-    drift_ppm = float(random.uniform(-100.0, 100.0))
-    error_ns_N = _error(random, after_start_s_N, drift_ppm=drift_ppm)
-    num_steps = int(random.integers(0, spec.max_steps + 1))
+    drift_ppm = float(random.uniform(-spec.max_drift_ppm, spec.max_drift_ppm))
+    error_ns_N = _error(random, after_start_s_N, spec, drift_ppm=drift_ppm)
+    num_steps = int(random.integers(spec.num_steps[0], spec.num_steps[1] + 1))
     step_at_ns_S = np.sort(random.uniform(0.08, 0.92, size=num_steps) * duration_s * 1e9).astype(np.int64)
+    step_at_ns_S = _move_together(step_at_ns_S, within_s=spec.steps_within_s)
     step_ns_S = np.exp(random.uniform(np.log(0.05), np.log(2.0), size=num_steps)) * random.choice(
         [-1e9, 1e9], num_steps
     )
@@ -158,7 +165,7 @@ def exchange(
 ) -> pl.DataFrame:
     """Return `ntp_log.csv`: the exchanges of every clock that has a link, with every server, oldest first."""
     logs = [
-        _exchanges(clock, LINKS[clock.spec.link], random_of_clock[clock.clock_id], servers, duration_s)
+        _exchanges(clock, clock.spec.link, random_of_clock[clock.clock_id], servers, duration_s)
         for clock in clocks
         if clock.spec.link is not None
     ]
@@ -166,38 +173,75 @@ def exchange(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Servers:
-    """Three time servers, of which one may lie."""
+class ServerSpec:
+    """What is fixed about the time servers of a trip."""
 
-    names: tuple[str, ...]
-    liar: str | None
-    """Server whose clock is off although it says that it is synchronised."""
+    count: int
+    num_liars: int
+    """Servers that lie in a trip that has liars."""
 
-    lie_ns: int
-    lies_from_ns: int
+    lying_share: float
+    """Share of the trips that have liars."""
+
+    latest_lie: float
+    """Part of the trip by which every liar has begun; 0: they lie from the start."""
+
+    max_lie_drift_ppm: float
+    """How fast a lie may grow or shrink."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lie:
+    """How a server's clock is off although it says that it is synchronised."""
+
+    from_ns: int
     """Since the start of the trip."""
 
-    stratum: tuple[int, ...]
+    offset_ns: int
+    drift_ppm: float
+
+    def error_ns(self, since_ns_X: np.ndarray) -> np.ndarray:
+        """How far the clock is ahead of UTC."""
+        lying_ns_X = since_ns_X - self.from_ns
+        grown_ns_X = (lying_ns_X * (self.drift_ppm * 1e-6)).astype(np.int64)
+        return np.where(lying_ns_X >= 0, self.offset_ns + grown_ns_X, 0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Servers:
+    """The time servers of one trip, of which some may lie."""
+
+    names: tuple[str, ...]
+    lies: Mapping[str, Lie]
+    """By the name of the liar."""
+
+    def stratum(self, server: int) -> int:
+        """The first server has a reference clock, the others ask it."""
+        return 1 if server == 0 else 2
 
     def error_ns(self, server: int, since_ns_X: np.ndarray) -> np.ndarray:
         """How far this server's clock is ahead of UTC."""
-        if self.names[server] != self.liar:
-            return np.zeros(len(since_ns_X), dtype=np.int64)
-        return np.where(since_ns_X >= self.lies_from_ns, self.lie_ns, 0)
+        lie = self.lies.get(self.names[server])
+        return np.zeros(len(since_ns_X), dtype=np.int64) if lie is None else lie.error_ns(since_ns_X)
 
 
-def make_servers(random: np.random.Generator, *, duration_s: float, are_honest: bool) -> Servers:
-    """Draw the servers of one trip; about every third trip has a liar."""
-    names = ("ntp-a", "ntp-b", "ntp-c")
-    has_liar = random.random() < 0.35
-    liar = names[int(random.integers(len(names)))]
-    lie_ns = int(random.choice([-1, 1]) * random.uniform(80e6, 600e6))
-    return Servers(
-        names=names,
-        liar=liar if has_liar and not are_honest else None,
-        lie_ns=lie_ns,
-        lies_from_ns=int(random.uniform(0.0, 0.5) * duration_s * 1e9),
-        stratum=(1, 2, 2),
+def make_servers(spec: ServerSpec, random: np.random.Generator, *, duration_s: float, are_honest: bool) -> Servers:
+    """Draw the servers of one trip."""
+    names = tuple(f"ntp-{letter}" for letter in string.ascii_lowercase[: spec.count])
+    has_liars = random.random() < spec.lying_share
+    first_liar = int(random.integers(spec.count))
+    liars = [names[(first_liar + i) % spec.count] for i in range(spec.num_liars)]
+    lies = {name: _lie(spec, random, duration_s) for name in liars}
+    return Servers(names=names, lies=lies if has_liars and not are_honest else {})
+
+
+def _lie(spec: ServerSpec, random: np.random.Generator, duration_s: float) -> Lie:
+    offset_ns = int(random.choice([-1, 1]) * random.uniform(80e6, 600e6))
+    from_ns = int(random.uniform(0.0, spec.latest_lie) * duration_s * 1e9)
+    return Lie(
+        from_ns=from_ns,
+        offset_ns=offset_ns,
+        drift_ppm=float(random.uniform(-spec.max_lie_drift_ppm, spec.max_lie_drift_ppm)),
     )
 
 
@@ -214,14 +258,25 @@ def _read(since_ns_T: np.ndarray, base_ns: int, error_ns_N: np.ndarray) -> np.nd
     return shown_ns_T
 
 
-def _error(random: np.random.Generator, after_start_s_N: np.ndarray, *, drift_ppm: float) -> np.ndarray:
+def _error(
+    random: np.random.Generator, after_start_s_N: np.ndarray, spec: ClockSpec, *, drift_ppm: float
+) -> np.ndarray:
     """Error of the clock at its knots, in nanoseconds."""
-    offset_ns = random.uniform(-2e9, 2e9)
+    offset_ns = random.uniform(-spec.max_offset_s * 1e9, spec.max_offset_s * 1e9)
     warm_up_ppm, warm_up_s = random.uniform(-8.0, 8.0), random.uniform(300.0, 900.0)
-    wander_ppm_N = np.cumsum(random.normal(0.0, 0.02 * np.sqrt(KNOT_S), size=len(after_start_s_N)))
+    wander_ppm_N = np.cumsum(random.normal(0.0, spec.wander_ppm * np.sqrt(KNOT_S), size=len(after_start_s_N)))
     frequency_ppm_N = drift_ppm + warm_up_ppm * np.exp(-(after_start_s_N + LEAD_S) / warm_up_s) + wander_ppm_N
     gained_ns_N = np.concatenate([[0.0], np.cumsum(frequency_ppm_N[:-1] * KNOT_S * 1e3)])
     return np.asarray(offset_ns + gained_ns_N - gained_ns_N[int(LEAD_S / KNOT_S)])
+
+
+def _move_together(step_at_ns_S: np.ndarray, *, within_s: float) -> np.ndarray:
+    """Bring the steps as close to the first one as they have to be, in proportion."""
+    if len(step_at_ns_S) < 2:
+        return step_at_ns_S
+    behind_ns_S = step_at_ns_S - step_at_ns_S[0]
+    share = min(within_s * 1e9 / float(behind_ns_S[-1]), 1.0)
+    return np.asarray(step_at_ns_S[0] + (behind_ns_S * share).astype(np.int64))
 
 
 def _power_on_ns(random: np.random.Generator, start_ns: int, duration_s: float) -> int:
@@ -265,7 +320,7 @@ def _exchanges(
                     "t2_srv": clock.start_ns + arrived_ns_X + wrong_ns_X,
                     "t3_srv": clock.start_ns + answered_ns_X + wrong_ns_X,
                     "t4_dev": _as_logged(clock, received_ns_X),
-                    "stratum": np.where(is_unsynchronised_X, UNSYNCHRONISED_STRATUM, servers.stratum[server]),
+                    "stratum": np.where(is_unsynchronised_X, UNSYNCHRONISED_STRATUM, servers.stratum(server)),
                     "root_dispersion_ms": np.round(
                         np.where(is_unsynchronised_X, 900.0, random.uniform(0.3, 3.0, size=len(sent_ns_X))), 3
                     ),

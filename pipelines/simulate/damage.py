@@ -31,6 +31,9 @@ class Damage:
 
     num_gaps: int = 0
     gap_s: tuple[float, float] = (2.0, 30.0)
+    gap_at_s: tuple[tuple[float, float], ...] = ()
+    """More gaps, at given times: from and to, in seconds after the first row."""
+
     duplicate_share: float = 0.0
     late_row_share: float = 0.0
     """Rows that are stored 2 to 40 rows after their turn, their stamp correct."""
@@ -77,6 +80,8 @@ def store(num_rows: int, rate_hz: float, damage: Damage, random: np.random.Gener
         length = int(random.uniform(*damage.gap_s) * rate_hz)
         first = int(random.uniform(0.05, 0.9) * num_rows)
         keep_T[first : first + length] = False
+    for from_s, to_s in damage.gap_at_s:
+        keep_T[int(from_s * rate_hz) : int(to_s * rate_hz)] = False
     source_R = np.flatnonzero(keep_T)
 
     late = np.unique(pick(max(len(source_R) - 41, 0), damage.late_row_share, random))

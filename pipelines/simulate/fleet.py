@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet as pq
 
+from pipelines.simulate.difficulty import DEFAULT, Difficulty
 from pipelines.simulate.faults import plan_fault
 from pipelines.simulate.trip import START_DATE, Trip, simulate_trip
 
@@ -57,6 +58,7 @@ def simulate_fleet(
     trip_minutes: float = 30.0,
     aba_rate_hz: float = 1_000.0,
     clean: bool = False,
+    difficulty: Difficulty = DEFAULT,
 ) -> FleetSummary:
     """Write `out/bundles/<vehicle>/<day>/<trip_id>/` and `out/truth/` likewise, with `out/truth/events.csv`.
 
@@ -75,6 +77,7 @@ def simulate_fleet(
         trip_minutes: Length of each trip.
         aba_rate_hz: Rate of the axle-box accelerometer.
         clean: Whether clocks are right and rows undamaged; faults of the vehicles remain.
+        difficulty: What goes wrong in every trip, and how badly.
     """
     if vehicles < 1 or days < 1 or not 1 <= trips_per_day <= 6:
         raise ValueError(
@@ -97,6 +100,7 @@ def simulate_fleet(
                     trip_minutes=trip_minutes,
                     aba_rate_hz=aba_rate_hz,
                     clean=clean,
+                    difficulty=difficulty,
                 )
                 num_bytes += write_truth(trip, out / "truth" / trip.vehicle / trip.day / trip.trip_id)
                 bundles.append(out / "bundles" / trip.vehicle / trip.day / trip.trip_id)

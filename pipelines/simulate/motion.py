@@ -60,8 +60,15 @@ class Motion:
         return np.asarray(np.interp(since_ns_T * 1e-9, self.time_s_K, values_K))
 
 
-def drive(route: Route, random: np.random.Generator, slip_random: np.random.Generator, *, duration_s: float) -> Motion:
-    """Drive from the first station for `duration_s`."""
+def drive(
+    route: Route,
+    random: np.random.Generator,
+    slip_random: np.random.Generator,
+    *,
+    duration_s: float,
+    slipperiness: float,
+) -> Motion:
+    """Drive from the first station for `duration_s`; the wheel slips `slipperiness` times as often as on most days."""
     time_s_K = np.arange(0.0, duration_s + MARGIN_S, STEP_S)
     allowed_mps_P = _braking_curves(route, limit_factor=random.uniform(0.86, 1.0))
     dwell_s_S = random.uniform(30.0, 75.0, size=len(route.station_m_S))
@@ -70,7 +77,7 @@ def drive(route: Route, random: np.random.Generator, slip_random: np.random.Gene
         len(time_s_K), allowed_mps_P, route.station_m_S, dwell_s_S, _driver_noise(random, len(time_s_K))
     )
     is_served = (stop_s >= 0.0) & (go_s - 5.0 > stop_s) & (go_s < duration_s)
-    slip_K, slip_s = _slips(time_s_K, speed_mps_K, slip_random, duration_s)
+    slip_K, slip_s = _slips(time_s_K, speed_mps_K, slip_random, duration_s, slipperiness)
     wheel_mps_K = speed_mps_K * (1.0 + slip_K)
     wheel_m_K = np.concatenate([[0.0], np.cumsum((wheel_mps_K[1:] + wheel_mps_K[:-1]) * (STEP_S / 2))])
     return Motion(
@@ -179,13 +186,17 @@ def _brake_demand(speed_mps_K: np.ndarray) -> np.ndarray:
 
 
 def _slips(
-    time_s_K: np.ndarray, speed_mps_K: np.ndarray, random: np.random.Generator, duration_s: float
+    time_s_K: np.ndarray,
+    speed_mps_K: np.ndarray,
+    random: np.random.Generator,
+    duration_s: float,
+    slipperiness: float,
 ) -> tuple[np.ndarray, list[tuple[float, float]]]:
     """Let the wheel spin under traction and slide under braking, more often on days of low adhesion."""
     acceleration_K = np.gradient(speed_mps_K, STEP_S)
     is_pulling_K = (acceleration_K > 0.3) & (speed_mps_K > 1.5)
     is_braking_K = (acceleration_K < -0.35) & (speed_mps_K > 4.0)
-    expected = random.uniform(0.1, 0.35) * duration_s / 60.0
+    expected = slipperiness * random.uniform(0.1, 0.35) * duration_s / 60.0
     slip_K = np.zeros(len(time_s_K))
     intervals = []
     next_s = 0.0

@@ -68,8 +68,8 @@ class Route:
 
 
 @lru_cache(maxsize=4)
-def build_route(num_blocks: int) -> Route:
-    """Lay out `num_blocks` of 40 km each."""
+def build_route(num_blocks: int, tunnels_m: tuple[tuple[float, float], ...] = TUNNELS_M) -> Route:
+    """Lay out `num_blocks` of 40 km each, with tunnels at the same places of every block."""
     line_m_P = np.arange(0.0, num_blocks * BLOCK_M + STEP_M / 2, STEP_M)
     curvature_P = _curvature(line_m_P, num_blocks)
     lat_deg_P, lon_deg_P = _coordinates(curvature_P)
@@ -77,7 +77,7 @@ def build_route(num_blocks: int) -> Route:
     block_starts_m = np.arange(num_blocks) * BLOCK_M
     within_block_m_P = line_m_P % BLOCK_M
     in_tunnel_P = np.zeros(len(line_m_P), dtype=bool)
-    for low_m, high_m in TUNNELS_M:
+    for low_m, high_m in tunnels_m:
         in_tunnel_P |= (within_block_m_P >= low_m) & (within_block_m_P < high_m)
     return Route(
         line_m_P=line_m_P,

@@ -30,6 +30,9 @@ class World:
     sun_k: float
     """How much warmer than the air the sun makes a rail, in kelvin."""
 
+    multipath_share: float
+    """Share of the time in which the receiver believes a signal that came by way of a wall."""
+
     duration_s: float
     is_clean: bool
 
@@ -123,6 +126,9 @@ def _satellites(world: World, since_ns_T: np.ndarray, random: np.random.Generato
     fix_T = np.where(is_dark_T, 0, np.where(is_2d_T, 2, 3))
     sigma_m = random.uniform(1.0, 2.5)
     east_m_T, north_m_T = (_correlated(random, len(line_m_T), correlation=np.exp(-1 / 30)) * sigma_m for _ in range(2))
+    if world.multipath_share > 0.0 and not world.is_clean:
+        detour_m_T2 = _multipath(random, len(line_m_T), share=world.multipath_share)
+        east_m_T, north_m_T = east_m_T + detour_m_T2[:, 0], north_m_T + detour_m_T2[:, 1]
     metres_per_deg = 111_320.0
     lat_deg_T = np.interp(line_m_T, route.line_m_P, route.lat_deg_P) + north_m_T / metres_per_deg
     lon_deg_T = np.interp(line_m_T, route.line_m_P, route.lon_deg_P) + east_m_T / (
@@ -174,6 +180,16 @@ def _track(world: World, since_ns_T: np.ndarray, random: np.random.Generator) ->
 def _bearing(world: World, since_ns_T: np.ndarray, random: np.random.Generator) -> dict[str, np.ndarray]:
     bearing_c_T = world.motion.on_grid(world.bearing_c_K, since_ns_T)
     return {"bearing_c": np.round(bearing_c_T + random.normal(0.0, 0.15, size=len(since_ns_T)), 1)}
+
+
+def _multipath(random: np.random.Generator, count: int, *, share: float) -> np.ndarray:
+    """Errors of about 40 m in one direction, each for 1 to 8 s."""
+    detour_m_T2 = np.zeros((count, 2))
+    for _ in range(random.poisson(share * count / 4.5)):
+        first, length = int(random.integers(count)), int(random.integers(1, 9))
+        size_m, towards_rad = random.normal(40.0, 8.0), random.uniform(0.0, 2.0 * np.pi)
+        detour_m_T2[first : first + length] = size_m * np.cos(towards_rad), size_m * np.sin(towards_rad)
+    return detour_m_T2
 
 
 def _correlated(random: np.random.Generator, count: int, *, correlation: float) -> np.ndarray:

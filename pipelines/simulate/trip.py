@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.simulate.clocks import CLOCKS, GPS_MINUS_UTC_S, Clock, Servers, exchange, make_clock, make_servers
+from pipelines.simulate.clocks import GPS_MINUS_UTC_S, Clock, Servers, exchange, make_clock, make_servers
 from pipelines.simulate.damage import NO_DAMAGE
+from pipelines.simulate.difficulty import DEFAULT, Difficulty
 from pipelines.simulate.faults import COMPRESSOR_LEAK, HOT_BEARING, Fault
 from pipelines.simulate.motion import Motion, drive
 from pipelines.simulate.physics import Vehicle, breathe, warm_up
@@ -74,6 +75,7 @@ def simulate_trip(
     trip_minutes: float = 30.0,
     aba_rate_hz: float = 1_000.0,
     clean: bool = False,
+    difficulty: Difficulty = DEFAULT,
 ) -> Trip:
     """Simulate one trip in memory.
 
@@ -92,6 +94,8 @@ def simulate_trip(
         trip_minutes: Length of the trip; less than 120.
         aba_rate_hz: Rate of the axle-box accelerometer, the heaviest sensor by far.
         clean: Whether clocks are right and no row is delayed, lost, repeated or damaged. Tunnels and slip remain.
+        difficulty: What goes wrong, and how badly. If it ends summer time, the trips start then, whatever
+            `start_date` and `departure_hour_utc` say.
     """
     if not 1.0 <= trip_minutes <= 120.0:
         raise ValueError(f"trip_minutes is {trip_minutes:g}; expected 1 to 120, so that trips of a day do not overlap")
@@ -104,29 +108,37 @@ def simulate_trip(
         )
     path = (seed, vehicle, day, trip)
     duration_s = trip_minutes * 60.0
+    if difficulty.ends_summer_time:
+        start_date = _last_sunday_of_october(start_date.year)
     service_day = start_date + timedelta(days=day)
-    start_ns = _start_ns(service_day, departure_hour_utc + 3.0 * trip, stream(*path, "departure"))
-    world = _world(path, make_vehicle(seed, vehicle), fault, duration_s=duration_s, is_clean=clean)
+    if difficulty.ends_summer_time:
+        start_ns = _start_in_repeated_hour_ns(service_day, 3.0 * trip, stream(*path, "departure"), duration_s)
+    else:
+        start_ns = _start_ns(service_day, departure_hour_utc + 3.0 * trip, stream(*path, "departure"))
+    world = _world(path, make_vehicle(seed, vehicle), fault, difficulty, duration_s=duration_s, is_clean=clean)
+    specs = difficulty.clocks()
     clocks = {
         clock_id: make_clock(
-            clock_id, stream(*path, "clock", clock_id), start_ns=start_ns, duration_s=duration_s, is_perfect=clean
+            clock_id, spec, stream(*path, "clock", clock_id), start_ns=start_ns, duration_s=duration_s, is_perfect=clean
         )
-        for clock_id in CLOCKS
+        for clock_id, spec in specs.items()
     }
-    servers = make_servers(stream(*path, "servers"), duration_s=duration_s, are_honest=clean)
-    ntp_random = {clock_id: stream(*path, "ntp", clock_id) for clock_id in CLOCKS}
+    servers = make_servers(difficulty.servers(), stream(*path, "servers"), duration_s=duration_s, are_honest=clean)
+    ntp_random = {clock_id: stream(*path, "ntp", clock_id) for clock_id in clocks}
 
-    sensors = sensors_of(vehicle, aba_rate_hz=aba_rate_hz)
+    usual = sensors_of(vehicle, aba_rate_hz=aba_rate_hz)
+    sensors = {name: difficulty.sensor(name, sensor) for name, sensor in usual.items()}
     frames, truths = {}, {}
     for name, sensor in sensors.items():
         reading = _measure(name, sensor, world, path)
+        clock = clocks[sensor.clock_id]
         frames[name], truths[name] = record(
             sensor,
             reading,
-            clocks[sensor.clock_id],
+            clock,
             world.motion,
             stream(*path, name, "rows"),
-            damage=NO_DAMAGE if clean else sensor.damage,
+            damage=NO_DAMAGE if clean else difficulty.around_steps(sensor.damage, clock),
             time_zone=TIME_ZONE,
         )
     name_of_day = service_day.isoformat()
@@ -139,7 +151,7 @@ def simulate_trip(
         ntp_log=exchange(list(clocks.values()), ntp_random, servers, duration_s=duration_s),
         route=world.route.centre_line,
         balises=world.route.balises,
-        meta=_manifest(trip_id, world.vehicle, sensors, start_ns, stream(*path, "hint")),
+        meta=_manifest(trip_id, world.vehicle, sensors, clocks, start_ns, stream(*path, "hint")),
         truth=Truth(
             rows=truths,
             clocks=pl.concat([clock.truth() for clock in clocks.values()]),
@@ -177,9 +189,38 @@ def _start_ns(service_day: date, earliest_hour: float, random: np.random.Generat
     return (midnight_s + round(earliest_hour * 3_600) + int(random.integers(0, 3_000))) * 1_000_000_000
 
 
-def _world(path: tuple[int, ...], vehicle: Vehicle, fault: Fault | None, *, duration_s: float, is_clean: bool) -> World:
-    route = build_route(int(np.ceil(duration_s / 60.0 / MINUTES_PER_ROUTE_BLOCK)))
-    motion = drive(route, stream(*path, "drive"), stream(*path, "slip"), duration_s=duration_s)
+def _last_sunday_of_october(year: int) -> date:
+    last_day = date(year, 10, 31)
+    return last_day - timedelta(days=last_day.isoweekday() % 7)
+
+
+def _start_in_repeated_hour_ns(
+    service_day: date, later_by_h: float, random: np.random.Generator, duration_s: float
+) -> int:
+    """A full second such that the first trip sees 01:00 UTC, when the local hour begins again."""
+    earliest_s = max(3_600.0 - 0.8 * duration_s, 0.0)
+    midnight_s = int(datetime(service_day.year, service_day.month, service_day.day, tzinfo=UTC).timestamp())
+    within_day_s = later_by_h * 3_600.0 + random.uniform(earliest_s, 3_600.0 - 0.2 * duration_s)
+    return (midnight_s + int(within_day_s)) * 1_000_000_000
+
+
+def _world(
+    path: tuple[int, ...],
+    vehicle: Vehicle,
+    fault: Fault | None,
+    difficulty: Difficulty,
+    *,
+    duration_s: float,
+    is_clean: bool,
+) -> World:
+    route = build_route(int(np.ceil(duration_s / 60.0 / MINUTES_PER_ROUTE_BLOCK)), difficulty.tunnels_m)
+    motion = drive(
+        route,
+        stream(*path, "drive"),
+        stream(*path, "slip"),
+        duration_s=duration_s,
+        slipperiness=difficulty.slipperiness,
+    )
     weather = stream(path[0], "weather", path[2])
     ambient_c = weather.uniform(-6.0, 24.0) + stream(*path, "ambient").normal(0.0, 1.5)
     ambient_c_K = ambient_c + 1.5 * np.sin(motion.time_s_K / 3_000.0)
@@ -197,6 +238,7 @@ def _world(path: tuple[int, ...], vehicle: Vehicle, fault: Fault | None, *, dura
         bearing_c_K=bearing_c_K,
         excess_friction_K=excess_friction_K,
         sun_k=float(weather.uniform(0.0, 12.0)),
+        multipath_share=difficulty.multipath_share,
         duration_s=duration_s,
         is_clean=is_clean,
     )
@@ -223,7 +265,12 @@ def _measure(name: str, sensor: Sensor, world: World, path: tuple[int, ...]) -> 
 
 
 def _manifest(
-    trip_id: str, vehicle: Vehicle, sensors: dict[str, Sensor], start_ns: int, random: np.random.Generator
+    trip_id: str,
+    vehicle: Vehicle,
+    sensors: dict[str, Sensor],
+    clocks: dict[str, Clock],
+    start_ns: int,
+    random: np.random.Generator,
 ) -> dict[str, Any]:
     hint = datetime.fromtimestamp(round(start_ns / 1e9 + random.uniform(-540.0, 540.0)), tz=UTC)
     return {
@@ -242,8 +289,8 @@ def _manifest(
             for name, sensor in sensors.items()
         },
         "clocks": {
-            clock_id: {"kind": spec.kind, "ntp": spec.link is not None, "ntp_unit": spec.ntp_unit}
-            for clock_id, spec in CLOCKS.items()
+            clock_id: {"kind": clock.spec.kind, "ntp": clock.spec.link is not None, "ntp_unit": clock.spec.ntp_unit}
+            for clock_id, clock in clocks.items()
         },
         "time_zone": TIME_ZONE,
         "wheel_nominal_diameter_m": vehicle.wheel_nominal_diameter_m,
@@ -264,7 +311,7 @@ def _facts(
         "start_utc_ns": start_ns,
         "end_utc_ns": end_ns,
         "clocks": {clock_id: clock.facts() for clock_id, clock in clocks.items()},
-        "lying_server": servers.liar,
+        "lying_servers": sorted(servers.lies),
         "wheel_diameter_m": world.vehicle.wheel_diameter_m,
         "slip_utc_ns": [
             [start_ns + round(from_s * 1e9), start_ns + round(to_s * 1e9)]

@@ -47,6 +47,14 @@ def test_a_fleet_of_nothing_is_refused(trackside, tmp_path, option):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_unknown_difficulty_is_named_beside_the_known_ones(trackside, tmp_path):
+    code, out, err = trackside("simulate", "--out", tmp_path, "--seed", 1, "--difficulty", "easy")
+
+    assert (code, out) == (1, "")
+    assert "no difficulty 'easy'; expected one of default, lan, wifi" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_broken_bundle_fails_and_the_good_one_beside_it_is_published(trackside, lake, fleet, tmp_path):
     good, broken = sorted((fleet / "bundles" / "sim001").iterdir())[:2]
     for day in (good, broken):
