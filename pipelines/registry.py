@@ -19,6 +19,7 @@ from pipelines import tracking
 from pipelines.config import GateConfig, Recipe, parse_recipe
 from pipelines.errors import ObjectNotFoundError
 from pipelines.evaluate import Report, Scored, beats
+from pipelines.models import in_batches
 
 os.environ.setdefault("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -26,9 +27,6 @@ import mlflow  # after the two switches, which are read at its import
 from mlflow.exceptions import MlflowException
 
 CHAMPION = "champion"
-
-SCORE_BATCH = 1024
-"""Examples that are scored at once."""
 
 _UNKNOWN = {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}
 """What MLflow answers about a name, a version or an alias that it does not have."""
@@ -87,9 +85,7 @@ class LoadedModel:
 
     def score(self, x: np.ndarray) -> np.ndarray:
         """Return ``score_N`` of examples in raw physical values; larger is more unusual."""
-        parts = torch.split(torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)), SCORE_BATCH)
-        with torch.no_grad():
-            return np.concatenate([self.module(part).numpy() for part in parts] or [np.empty(0, dtype=np.float32)])
+        return in_batches(self.module, x).numpy()
 
 
 def register(

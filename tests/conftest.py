@@ -1,5 +1,6 @@
 """What tests of several folders share: the running services, started once for the whole session."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -41,3 +42,33 @@ def services():
             services.down(home)
             for folder in (home, services.open_home(home).sockets):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def pressure_windows():
+    """Windows of a main reservoir and a brake pipe whose pressures wander."""
+    import numpy as np
+    import polars as pl
+
+    from pipelines.windows import WindowSet
+
+    def make(*, train, validation, length):
+        rng = np.random.default_rng(0)
+        x_NLC = (8 + 0.1 * np.cumsum(rng.normal(size=(train + validation, length, 2)), axis=1)).astype(np.float32)
+        return WindowSet(
+            train_x=x_NLC[:train],
+            train_y=None,
+            validation_x=x_NLC[train:],
+            validation_y=None,
+            test_x=x_NLC[:0],
+            test_y=None,
+            test_index=pl.DataFrame({"vehicle": []}),
+            channels=("res_bar", "pipe_bar"),
+            targets=("res_bar",),
+            table="tables/bundle",
+            table_version=3,
+            digest=hashlib.sha256(x_NLC.tobytes()).hexdigest(),
+            counts={"train": train, "validation": validation},
+        )
+
+    return make

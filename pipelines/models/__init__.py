@@ -17,7 +17,8 @@ from pipelines.models.classifier import TableClassifier
 from pipelines.models.losses import member_cross_entropy
 from pipelines.models.transformer import TransformerForecaster
 
-_SCORE_BATCH = 1024
+SCORE_BATCH = 1024
+"""Examples that are scored at once."""
 
 
 def build_model(recipe: Recipe, num_channels: int) -> nn.Module:
@@ -65,13 +66,20 @@ def calibrate(model: nn.Module, x_NLC: np.ndarray) -> None:
     is easy.
     """
     assert isinstance(model, TransformerForecaster)
-    error_NSK = _in_batches(model.eval().errors, x_NLC)
+    error_NSK = in_batches(model.eval().errors, x_NLC)
     model.usual_error_K.copy_(error_NSK.square().mean(dim=(0, 1)).sqrt().clamp(min=1e-6))
 
 
 def score_windows(model: nn.Module, x: np.ndarray) -> np.ndarray:
     """Return the score of each window or row, ``score_N``; larger is more unusual."""
-    return _in_batches(model.eval(), x).numpy()
+    return in_batches(model.eval(), x).numpy()
+
+
+@torch.no_grad()
+def in_batches(function: Callable[[Tensor], Tensor], x: np.ndarray) -> Tensor:
+    """Apply `function` to all examples of `x`, `SCORE_BATCH` at once, without gradients."""
+    x_contiguous = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    return torch.cat([function(part) for part in torch.split(x_contiguous, SCORE_BATCH)])
 
 
 def _squared_error(model: nn.Module, x_NLC: Tensor, y_N: Tensor | None) -> Tensor:
@@ -87,11 +95,6 @@ def _cross_entropy(model: nn.Module, x_NF: Tensor, y_N: Tensor | None, *, config
         label_smoothing=config.label_smoothing,
         positive_weight=config.positive_weight,
     )
-
-
-@torch.no_grad()
-def _in_batches(function: Callable[[Tensor], Tensor], x: np.ndarray) -> Tensor:
-    return torch.cat([function(part) for part in torch.split(torch.from_numpy(x), _SCORE_BATCH)])
 
 
 def _as_any(model: nn.Module) -> Any:

@@ -1,13 +1,10 @@
 """Trainings on the real Ray, store and MLflow, with processes killed in the middle."""
 
-import hashlib
 import os
 import signal
 import time
 import uuid
 
-import numpy as np
-import polars as pl
 import psutil
 import pytest
 
@@ -17,11 +14,9 @@ from pipelines.train.goodput import read_attempts
 from pipelines.train.jobs import RayJobs, attach_or_submit
 from pipelines.train.outcome import read_outcome
 from pipelines.train.plan import make_plan, open_store
-from pipelines.windows import WindowSet, save_windows
+from pipelines.windows import save_windows
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]
-
-CHANNELS = ("res_bar", "pipe_bar")
 
 
 @pytest.fixture
@@ -34,25 +29,9 @@ def jobs(services, monkeypatch):
 
 
 @pytest.fixture
-def plan(jobs):
+def plan(jobs, pressure_windows):
     """Two workers, about four hundred steps, a checkpoint every twenty."""
-    rng = np.random.default_rng(0)
-    x_NLC = (8 + 0.1 * np.cumsum(rng.normal(size=(2304, 64, 2)), axis=1)).astype(np.float32)
-    windows = WindowSet(
-        train_x=x_NLC[:2048],
-        train_y=None,
-        validation_x=x_NLC[2048:],
-        validation_y=None,
-        test_x=x_NLC[:0],
-        test_y=None,
-        test_index=pl.DataFrame({"vehicle": []}),
-        channels=CHANNELS,
-        targets=("res_bar",),
-        table="tables/bundle",
-        table_version=3,
-        digest=hashlib.sha256(x_NLC.tobytes()).hexdigest(),
-        counts={"train": 2048, "validation": 256},
-    )
+    windows = pressure_windows(train=2048, validation=256, length=64)
     recipe = parse_recipe(
         {
             "name": "killed_in_the_middle",
@@ -61,7 +40,7 @@ def plan(jobs):
                 "length_s": 64.0,
                 "stride_s": 64.0,
                 "rate_hz": 1.0,
-                "channels": CHANNELS,
+                "channels": ["res_bar", "pipe_bar"],
                 "targets": ["res_bar"],
             },
             "model": {"kind": "transformer_forecaster", "width": 64, "layers": 2},

@@ -6,7 +6,7 @@ import pytest
 import torch
 from mlflow import artifacts
 
-from pipelines import registry
+from pipelines import models, registry
 from pipelines.config import GateConfig, parse_recipe
 from pipelines.errors import ConfigError, ObjectNotFoundError
 from pipelines.evaluate import Report, Scored
@@ -177,11 +177,12 @@ def test_a_loaded_model_scores_as_the_network_did(pump, network, x_NF, num_rows)
 
 
 def test_scoring_in_parts_gives_every_row_its_score(pump, network, x_NF, monkeypatch):
-    monkeypatch.setattr(registry, "SCORE_BATCH", 7)
+    whole_N = score_windows(network, x_NF)
+    monkeypatch.setattr(models, "SCORE_BATCH", 7)
 
     score_N = registry.load(f"models:/pump/{pump[0]}").score(x_NF)
 
-    assert np.allclose(score_N, score_windows(network, x_NF), atol=1e-6)
+    assert np.allclose(score_N, whole_N, atol=1e-6)
 
 
 def test_a_version_has_no_pickle_in_it(pump):

@@ -1,16 +1,11 @@
-import hashlib
-
-import numpy as np
-import polars as pl
 import pytest
 
 from pipelines.config import parse_recipe
 from pipelines.storage import join
 from pipelines.train.jobs import Cluster
 from pipelines.train.plan import make_plan
-from pipelines.windows import WindowSet, save_windows
+from pipelines.windows import save_windows
 
-CHANNELS = ("res_bar", "pipe_bar")
 TWO_CPUS = Cluster(num_cpus=2, source="test")
 
 
@@ -24,7 +19,7 @@ def recipe():
                 "length_s": 16.0,
                 "stride_s": 8.0,
                 "rate_hz": 1.0,
-                "channels": list(CHANNELS),
+                "channels": ["res_bar", "pipe_bar"],
                 "targets": ["res_bar"],
             },
             "model": {"kind": "transformer_forecaster", "width": 8, "layers": 1, "heads": 2, "dropout": 0.1},
@@ -43,25 +38,9 @@ def recipe():
 
 
 @pytest.fixture
-def windows():
-    """A hundred windows of two pressures that wander."""
-    rng = np.random.default_rng(0)
-    x_NLC = (8 + 0.1 * np.cumsum(rng.normal(size=(120, 16, 2)), axis=1)).astype(np.float32)
-    return WindowSet(
-        train_x=x_NLC[:100],
-        train_y=None,
-        validation_x=x_NLC[100:],
-        validation_y=None,
-        test_x=x_NLC[:0],
-        test_y=None,
-        test_index=pl.DataFrame({"vehicle": []}),
-        channels=CHANNELS,
-        targets=("res_bar",),
-        table="tables/bundle",
-        table_version=3,
-        digest=hashlib.sha256(x_NLC.tobytes()).hexdigest(),
-        counts={"train": 100, "validation": 20},
-    )
+def windows(pressure_windows):
+    """A hundred windows to train on."""
+    return pressure_windows(train=100, validation=20, length=16)
 
 
 @pytest.fixture
