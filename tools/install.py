@@ -126,7 +126,7 @@ def install(python: Path, requirements: Path, find_links: list[str]) -> None:
     links = [f"--find-links={place}" for place in find_links]
     locked = ["--require-hashes", "--no-deps", *links, "-r", str(requirements)]
     project = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
-    # As pip does: the services are a dozen processes, and each would compile the same thousands of modules at its start.
+    # As pip does: otherwise each of the dozen processes of the services compiles the same modules at its start.
     compiled = [*locked, "--compile-bytecode"]
     if (uv := find_uv(python)) and run([uv, "pip", "install", "--python", str(python), *compiled]):
         if not run([uv, "pip", "install", "--python", str(python), *project]):
