@@ -36,8 +36,8 @@ def record(
     *,
     damage: Damage,
     time_zone: str,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Stamp the rows, damage them and store them; return them and the truth about them."""
+) -> tuple[pl.DataFrame, pl.DataFrame, np.ndarray]:
+    """Stamp the rows, damage them and store them; return them, the truth about them, and when each was measured."""
     num_measured = len(reading.since_ns_T)
     stamped_ns_T = reading.since_ns_T + round(sensor.latency_ms * 1e6)
     if damage.jitter_ms > 0.0:
@@ -61,17 +61,17 @@ def record(
         encode(sensor.encoding, device_ns_R, time_zone=time_zone)
         | {name: series.gather(source_R) for name, series in columns.items()}
     )
-    t_utc_ns = pl.Series(clock.start_ns + reading.since_ns_T[source_R])
+    measured_utc_ns_R = clock.start_ns + reading.since_ns_T[source_R]
     truth = pl.DataFrame(
         {
             "row": np.arange(len(source_R)),
-            "t_utc_ns": t_utc_ns.scatter(np.flatnonzero(is_rejected_R), None),
+            "t_utc_ns": pl.Series(measured_utc_ns_R).scatter(np.flatnonzero(is_rejected_R), None),
             "line_m": np.round(line_m_T[source_R], 4),
             "value_ok": value_ok_R,
             "reason": _reason_text(reason_R),
         }
     )
-    return frame, truth
+    return frame, truth, measured_utc_ns_R
 
 
 def _damage_values(

@@ -56,6 +56,9 @@ class Truth:
     rows: dict[str, pl.DataFrame]
     """Per sensor: row, t_utc_ns (null: must be rejected), line_m, value_ok, reason."""
 
+    measured_utc_ns: dict[str, np.ndarray]
+    """Per sensor when each row was measured, those that must be rejected included."""
+
     clocks: pl.DataFrame
     """clock_id, t_utc_ns, device_minus_utc_ns; linear in between, steps of `facts` not included."""
 
@@ -128,11 +131,11 @@ def simulate_trip(
 
     usual = sensors_of(vehicle, aba_rate_hz=aba_rate_hz)
     sensors = {name: difficulty.sensor(name, sensor) for name, sensor in usual.items()}
-    frames, truths = {}, {}
+    frames, truths, measured_utc_ns = {}, {}, {}
     for name, sensor in sensors.items():
         reading = _measure(name, sensor, world, path)
         clock = clocks[sensor.clock_id]
-        frames[name], truths[name] = record(
+        frames[name], truths[name], measured_utc_ns[name] = record(
             sensor,
             reading,
             clock,
@@ -154,6 +157,7 @@ def simulate_trip(
         meta=_manifest(trip_id, world.vehicle, sensors, clocks, start_ns, stream(*path, "hint")),
         truth=Truth(
             rows=truths,
+            measured_utc_ns=measured_utc_ns,
             clocks=pl.concat([clock.truth() for clock in clocks.values()]),
             facts=_facts(trip_id, world, clocks, servers, fault, start_ns),
         ),
