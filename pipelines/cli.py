@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 from rich.table import Table
 
 from pipelines import services, steps
@@ -132,6 +134,18 @@ def simulate(
 
 
 @app.command()
+def sync(
+    bundle: Annotated[str, typer.Argument(help="A bundle's folder, or a file or folder of any known source.")],
+    to: Annotated[Path, typer.Option("--out", help="Folder for rows.parquet, aligned.parquet and the reports.")],
+    json_: Json = False,
+) -> None:
+    """Map clocks, screen, align and locate one recording; every row gets its instant, its place or its reason."""
+    with _stages() as on_progress:
+        report = steps.sync(bundle, out=str(to), on_progress=on_progress)
+    _show(report, as_json=json_)
+
+
+@app.command()
 def ingest(uri: str, json_: Json = False) -> None:
     """Land, read, synchronise, validate and publish a bundle or any known source, without Airflow."""
     _use_services()
@@ -233,6 +247,34 @@ def _progress(found: Iterable[services.ServiceStatus]) -> str:
     """What `up` is waiting for."""
     waiting = [service.name for service in found if service.state not in {"ready", "done"}]
     return f"starting the services; waiting for {', '.join(waiting)}"
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, str], None]]:
+    """Show on a terminal what is being done: a line a stage, with the time it took."""
+    columns = (
+        SpinnerColumn(finished_text="[green]✓[/green]"),
+        "{task.description}",
+        "{task.fields[thing]}",
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def begin(stage: str, thing: str) -> None:
+            if stage not in tasks:
+                _finish(progress)
+                tasks[stage] = progress.add_task(stage, total=1, thing=thing)
+            progress.update(tasks[stage], thing=thing)
+
+        yield begin
+        _finish(progress)
+
+
+def _finish(progress: Progress) -> None:
+    """End the stages that were begun."""
+    for task in progress.tasks:
+        progress.update(task.id, completed=1)
 
 
 def _use_services() -> None:

@@ -4,6 +4,7 @@ Every step may be run twice: it writes to a place decided by its arguments and r
 are imported inside the steps, because Airflow reads this module each time it parses a DAG file.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -12,6 +13,19 @@ def source_of(uri: str) -> str:
     from pipelines.ingest import sources
 
     return sources.detect_source(uri)
+
+
+def sync(uri: str, *, out: str, on_progress: Callable[[str, str], None] = lambda stage, thing: None) -> dict[str, Any]:
+    """Synchronise a bundle or any known source into the folder `out`, without a lake; return the report.
+
+    Args:
+        uri: A bundle's folder, or a file or folder of a known source.
+        out: Folder for `rows.parquet`, `aligned.parquet` and the reports.
+        on_progress: Told the stage that begins and what it is about.
+    """
+    from pipelines.sync import folder
+
+    return folder.sync(uri, out, on_progress)
 
 
 def land(uri: str, *, source: str = "auto") -> list[str]:

@@ -21,6 +21,7 @@ import io
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -194,6 +195,31 @@ def local_copy(location: str) -> Iterator[Path]:
         with _translated(location):
             _s3().download_file(bucket, key, str(path))
         yield path
+
+
+@contextmanager
+def replacement(location: str) -> Iterator[Path]:
+    """A local path to write to; when the block ends well, what is there replaces the object at `location` as a whole.
+
+    Of several, entered one after the other on one `ExitStack`, none is replaced unless all could be written.
+    """
+    if _is_s3(location):
+        with tempfile.TemporaryDirectory(prefix="trackside-") as folder:
+            path = Path(folder) / name_of(location)
+            yield path
+            _copy_object(str(path), location)
+        return
+    target = Path(location)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise StoreAccessError(f"{target.parent}: no folder that can be written to: {err.strerror}") from err
+    partial = target.with_name(f".partial-{uuid.uuid4().hex}")
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def digest_of(prefix: str) -> str:

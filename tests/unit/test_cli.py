@@ -38,6 +38,24 @@ def test_simulate_prints_one_json_object_and_nothing_else(trackside, tmp_path, m
     assert found["num_rows"] > 1000
 
 
+def test_sync_prints_its_report_as_one_json_object_and_nothing_else(trackside, fleet, tmp_path):
+    (bundle,) = (fleet / "bundles" / "sim001" / "2026-01-05").iterdir()
+
+    code, out, err = trackside("sync", bundle, "--out", tmp_path / "out", "--json")
+
+    assert (code, out.count("\n"), err) == (0, 1, "")
+    assert json.loads(out) == storage.read_json(f"{tmp_path}/out/report.json")
+
+
+def test_a_bundle_that_cannot_be_synchronised_is_one_message_and_exit_code_1(trackside, tmp_path):
+    (tmp_path / "meta.json").write_text("{")
+
+    code, out, err = trackside("sync", tmp_path, "--out", tmp_path / "out")
+
+    assert (code, out) == (1, "")
+    assert err.startswith(f"RecordingError: {tmp_path}/meta.json is no whole JSON document")
+
+
 @pytest.mark.parametrize("option", ["--vehicles", "--days"])
 def test_a_fleet_of_nothing_is_refused(trackside, tmp_path, option):
     code, out, err = trackside("simulate", "--out", tmp_path, "--seed", 1, option, 0)

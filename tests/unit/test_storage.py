@@ -1,6 +1,7 @@
 import re
 import threading
 import time
+from contextlib import ExitStack
 
 import polars as pl
 import pytest
@@ -73,6 +74,44 @@ def test_a_write_leaves_no_partial_file_behind(tmp_path):
     storage.write_bytes(str(tmp_path / "folder" / "a"), b"data")
 
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["a"]
+
+
+def test_of_several_replacements_none_is_made_unless_all_can_be(tmp_path):
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    storage.write_bytes(first, b"old")
+
+    def write():
+        with ExitStack() as files:
+            for location in (first, second):
+                files.enter_context(storage.replacement(location)).write_bytes(b"new")
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        write()
+
+    assert storage.read_bytes(first) == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
+def test_a_replacement_is_made_when_all_is_written(tmp_path):
+    location = str(tmp_path / "folder" / "a")
+
+    with storage.replacement(location) as path:
+        path.write_bytes(b"new")
+        assert not storage.exists(location)
+
+    assert storage.read_bytes(location) == b"new"
+    assert storage.list_objects(str(tmp_path)) == [location]
+
+
+def test_a_replacement_below_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+
+    with (
+        pytest.raises(StoreAccessError, match="file: no folder that can be written to"),
+        storage.replacement(f"{tmp_path}/file/a"),
+    ):
+        pass
 
 
 def test_what_is_not_there_is_named(tmp_path):

@@ -25,15 +25,6 @@ def pair(request, tmp_path_factory):
     return trip, recording, synchronise(recording)
 
 
-@pytest.fixture(scope="module")
-def short(tmp_path_factory):
-    """A recording of three minutes."""
-    trip = simulate_trip(seed=3, trip_minutes=3.0, aba_rate_hz=50.0)
-    folder = tmp_path_factory.mktemp("short") / trip.trip_id
-    write_bundle(trip, folder)
-    return bundle.read_bundle(str(folder))
-
-
 def time_error_ms(trip, synced, sensor):
     times, truth = synced.times[sensor], trip.truth.rows[sensor]
     true_ns = truth["t_utc_ns"].fill_null(0).to_numpy()[times.used]

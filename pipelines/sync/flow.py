@@ -1,0 +1,316 @@
+"""One recording, synchronised: clocks mapped, rows screened, channels aligned, positions found, all accounted for.
+
+Shape suffixes: T = rows of one sensor in stored order, G = grid instants.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from pipelines import align, position
+from pipelines.align import Grid, Track
+from pipelines.channels import Kind
+from pipelines.clocks.calibrate import Calibration, RowTimes, calibrate
+from pipelines.clocks.clock_map import ClockMap
+from pipelines.clocks.signal_sync import fit_signal
+from pipelines.ingest.reader import Recording, Refusal, SensorRows
+from pipelines.screen import Reason, screen
+from pipelines.sync import passport
+
+logger = logging.getLogger(__name__)
+
+ONLY_SENSORS = {"apu", "cell"}
+"""Sensors of sources that have one only: their columns are called as the channels are."""
+
+REASONS = tuple(Reason)
+"""`value_fault_T` counts these from 1; 0 is a row whose readings are all believed, or were not looked at."""
+
+OnProgress = Callable[[str, str], None]
+"""Told the stage that begins and what it is about, for a person who waits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class SyncedRecording:
+    """What is published of a recording, and the evidence for it."""
+
+    recording: Recording
+    rate_hz: float
+    aligned: pl.DataFrame
+    """vehicle, day, recording_id, t_utc_ns, line_m, position_sigma_m, then a value and an age column a channel."""
+
+    calibration: Calibration
+    tracks: dict[str, Track]
+    """Rows of each sensor by instant, readings that are not believed taken out."""
+
+    value_faults: dict[str, np.ndarray]
+    """``value_fault_T`` of each sensor: 1 + the position in `REASONS` of the first reading that is not believed."""
+
+    wheels: position.Rolled | None
+    where: position.Position
+    """At the instants of `aligned`."""
+
+    rows_in: dict[str, int]
+    """Rows of each sensor's file."""
+
+    rows_used: dict[str, int]
+    """Rows that have a place in time; with the rejected ones they are all rows."""
+
+    rejected: dict[str, dict[str, int]]
+    """Rows by sensor and reason."""
+
+    screened: dict[str, dict[str, dict[str, int]]]
+    """Readings that are not believed, by sensor, channel and reason; their rows are used."""
+
+    clocks: dict[str, dict[str, Any]]
+    position: dict[str, Any]
+    coverage: dict[str, float]
+    """Share of the grid instants at which a column has a value."""
+
+    @property
+    def times(self) -> dict[str, RowTimes]:
+        """Instant and fault of every row, by sensor."""
+        return self.calibration.times
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """What of the recording was not read."""
+        return self.recording.refusals
+
+    def report(self) -> dict[str, Any]:
+        """Everything but the data, for JSON: the data passport of the recording."""
+        return {
+            "source": self.recording.source,
+            "vehicle": self.recording.vehicle,
+            "day": self.recording.day,
+            "recording_id": self.recording.recording_id,
+            "rate_hz": self.rate_hz,
+            "rows": self.aligned.height,
+            "rows_in": self.rows_in,
+            "rows_used": self.rows_used,
+            "rejected": self.rejected,
+            "screened": self.screened,
+            "clocks": self.clocks,
+            "position": self.position,
+            "coverage": self.coverage,
+            "refusals": [{"thing": r.thing, "reason": r.reason, "message": r.message} for r in self.refusals],
+        }
+
+
+def unheard(stage: str, thing: str) -> None:
+    """Progress that nobody waits for."""
+
+
+def synchronise(
+    recording: Recording, rate_hz: float | None = None, on_progress: OnProgress = unheard
+) -> SyncedRecording:
+    """Synchronise one recording onto a grid of `rate_hz`; `None`: the usual rate of its source."""
+    rate_hz = align.RATE_HZ.get(recording.source, align.DEFAULT_RATE_HZ) if rate_hz is None else rate_hz
+    on_progress("calibrate", ", ".join(sorted({sensor.clock_id for sensor in recording.sensors.values()})))
+    calibration = calibrate(recording)
+    screened = _screened(recording, calibration, recording.sensors, on_progress)
+    calibration, screened = _tied(recording, calibration, screened, on_progress)
+    tracks = _tracks(screened)
+    wheels = _wheels(tracks, recording.meta)
+    grid = align.make_grid(list(tracks.values()), rate_hz)
+    columns = _columns(tracks, wheels, grid, on_progress)
+    on_progress("locate", f"{grid.length} instants")
+    where = _located(grid.t_ns_G, recording, calibration, tracks, wheels)
+    synced = SyncedRecording(
+        recording=recording,
+        rate_hz=rate_hz,
+        aligned=_aligned(recording, grid, where, columns),
+        calibration=calibration,
+        tracks=tracks,
+        value_faults={name: own.value_fault_T for name, own in screened.items()},
+        wheels=wheels,
+        where=where,
+        **_accounted(recording, calibration, screened, where, columns),
+    )
+    _log(synced)
+    return synced
+
+
+class _Screened(NamedTuple):
+    """Rows of one sensor, and what was taken out of them."""
+
+    track: Track
+    value_fault_T: np.ndarray
+    counts: dict[str, dict[str, int]]
+    """By channel and reason."""
+
+
+def _screened(
+    recording: Recording, calibration: Calibration, names: Iterable[str], on_progress: OnProgress
+) -> dict[str, _Screened]:
+    screened = {}
+    for name in names:
+        on_progress("screen", name)
+        screened[name] = _screened_sensor(recording.sensors[name], calibration.times[name])
+    return screened
+
+
+def _screened_sensor(sensor: SensorRows, times: RowTimes) -> _Screened:
+    """Rows of a sensor by instant, with readings that are not believed taken out and counted."""
+    values: dict[str, np.ndarray] = {}
+    counts: dict[str, dict[str, int]] = {}
+    value_fault_T = np.zeros(sensor.rows.height, dtype=np.uint8)
+    for channel in sensor.channels:
+        column = sensor.rows[channel.name]
+        if channel.kind is Kind.EVENT:
+            values[channel.name] = column.fill_null("").to_numpy().astype(object)[times.used]
+            continue
+        x_T = column.cast(pl.Float64).to_numpy()[times.used]
+        for reason, mask_T in screen(x_T, channel, rate_hz=sensor.nominal_rate_hz).items():
+            counts.setdefault(channel.name, {})[str(reason)] = int(mask_T.sum())
+            x_T[mask_T] = np.nan  # a copy of the column since rows were picked
+            marked = times.used[mask_T]
+            value_fault_T[marked[value_fault_T[marked] == 0]] = REASONS.index(reason) + 1
+        values[channel.name] = x_T
+    track = Track(
+        sensor=sensor.sensor,
+        t_ns_T=times.utc_ns_T[times.used],
+        values=values,
+        channels=sensor.channels,
+        rate_hz=sensor.nominal_rate_hz,
+    )
+    return _Screened(track, value_fault_T, counts)
+
+
+def _tracks(screened: Mapping[str, _Screened]) -> dict[str, Track]:
+    return {name: own.track for name, own in screened.items()}
+
+
+def _tied(
+    recording: Recording, calibration: Calibration, screened: dict[str, _Screened], on_progress: OnProgress
+) -> tuple[Calibration, dict[str, _Screened]]:
+    """Tie clocks that were never compared with UTC to those that were, by a signal that they share."""
+    for tie in _ties(recording, calibration, _tracks(screened)):
+        on_progress("tie", tie.clock_id)
+        calibration = calibration.with_map(recording, tie)
+        stamped = [name for name, sensor in recording.sensors.items() if sensor.clock_id == tie.clock_id]
+        screened = screened | _screened(recording, calibration, stamped, on_progress)
+    return calibration, screened
+
+
+def _ties(recording: Recording, calibration: Calibration, tracks: dict[str, Track]) -> list[ClockMap]:
+    """Maps of clocks that were never compared with UTC, but stamp a speed that the odometer sees too."""
+    wheels = _wheels(tracks, recording.meta)
+    if wheels is None or not _is_tied(calibration, recording.sensors["odo"]):
+        return []
+    reference = position.without_slip(wheels, _speeds(tracks, calibration, recording))
+    fits = [
+        fit_signal(
+            sensor.clock_id,
+            tracks[name].t_ns_T,
+            tracks[name].values["speed_mps"],
+            reference.t_ns_T,
+            reference.distance_m_T,
+        )
+        for name, sensor in recording.sensors.items()
+        if "speed_mps" in tracks[name].values
+        and sensor.clock_id in calibration.maps
+        and not _is_tied(calibration, sensor)
+    ]
+    return [fit for fit in fits if fit is not None]
+
+
+def _wheels(tracks: dict[str, Track], meta: dict[str, Any]) -> position.Rolled | None:
+    is_known = {"wheel_nominal_diameter_m", "pulses_per_rev", "counter_bits"} <= meta.keys()
+    return position.rolled(tracks["odo"], tracks.get("gnss"), meta) if "odo" in tracks and is_known else None
+
+
+def _speeds(tracks: dict[str, Track], calibration: Calibration, recording: Recording) -> list[Track]:
+    """Sensors that measure speed and whose time is known well enough to compare it."""
+    return [
+        track
+        for name, track in tracks.items()
+        if "speed_mps" in track.values and len(track.t_ns_T) and _is_tied(calibration, recording.sensors[name])
+    ]
+
+
+def _is_tied(calibration: Calibration, sensor: SensorRows) -> bool:
+    """Tell whether the clock of a sensor was ever compared with UTC."""
+    clock = calibration.maps.get(sensor.clock_id)
+    return clock is not None and clock.method != "unchecked"
+
+
+def _located(
+    t_ns: np.ndarray,
+    recording: Recording,
+    calibration: Calibration,
+    tracks: dict[str, Track],
+    wheels: position.Rolled | None,
+) -> position.Position:
+    return position.locate(
+        t_ns,
+        tracks,
+        wheels,
+        speeds=_speeds(tracks, calibration, recording),
+        route=recording.route,
+        balises=recording.balises,
+    )
+
+
+def _columns(
+    tracks: dict[str, Track], wheels: position.Rolled | None, grid: Grid, on_progress: OnProgress
+) -> dict[str, np.ndarray]:
+    """All channels on the grid, with the name of their sensor unless their source has no other."""
+    columns: dict[str, np.ndarray] = {}
+    for name, track in tracks.items():
+        on_progress("align", name)
+        columns |= align.align(track, grid, prefix="" if name in ONLY_SENSORS else f"{name}_")
+    if wheels is not None:
+        columns |= align.speed_on_grid(wheels.t_ns_T, wheels.distance_m_T, grid)
+    if "evt" in tracks:
+        columns |= align.doors_open(tracks["evt"], grid)
+    return columns
+
+
+def _aligned(
+    recording: Recording, grid: Grid, where: position.Position, columns: dict[str, np.ndarray]
+) -> pl.DataFrame:
+    named = {"vehicle": recording.vehicle, "day": recording.day, "recording_id": recording.recording_id}
+    frame = align.to_frame(
+        {"t_utc_ns": grid.t_ns_G, "line_m": where.line_m, "position_sigma_m": where.sigma_m} | columns
+    )
+    return frame.select([pl.lit(text).alias(name) for name, text in named.items()] + [pl.all()])
+
+
+def _accounted(
+    recording: Recording,
+    calibration: Calibration,
+    screened: dict[str, _Screened],
+    where: position.Position,
+    columns: dict[str, np.ndarray],
+) -> dict[str, Any]:
+    """The numbers of a `SyncedRecording`."""
+    sensors, times = recording.sensors, calibration.times
+    rejected = {name: passport.rejected(sensors[name], times[name]) for name in sensors}
+    rows_used = {name: len(times[name].used) for name in sensors}
+    return {
+        "rows_in": {name: rows_used[name] + sum(rejected[name].values()) for name in sensors},
+        "rows_used": rows_used,
+        "rejected": rejected,
+        "screened": {name: own.counts for name, own in screened.items() if own.counts},
+        "clocks": passport.clocks(recording, calibration),
+        "position": passport.position(where, recording.meta),
+        "coverage": passport.coverage(columns),
+    }
+
+
+def _log(synced: SyncedRecording) -> None:
+    recording = synced.recording
+    for clock in synced.calibration.maps.values():
+        if clock.method == "unchecked":
+            logger.warning("%s: nothing ties clock %s to UTC, it is believed", recording.recording_id, clock.clock_id)
+    logger.info(
+        "%s: %d of %d rows used, %d instants",
+        recording.recording_id,
+        sum(synced.rows_used.values()),
+        recording.num_rows,
+        synced.aligned.height,
+    )

@@ -1,0 +1,84 @@
+"""What a synchronised recording says about itself, in numbers that JSON can hold."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pipelines.clocks.calibrate import Calibration, RowTimes
+from pipelines.clocks.clock_map import ClockMap
+from pipelines.ingest.reader import Recording, SensorRows
+from pipelines.position import Position
+
+
+def rejected(sensor: SensorRows, times: RowTimes) -> dict[str, int]:
+    """Rows without a place in time, and rows that the reader had to leave out, by reason."""
+    counts = dict(left_out(sensor)["reason"].value_counts().iter_rows())
+    for reason, count in times.num_rejected.items():
+        counts[reason] = counts.get(reason, 0) + count
+    return dict(sorted(counts.items()))
+
+
+def left_out(sensor: SensorRows) -> pl.DataFrame:
+    """Faults that took their row out before anything looked at its time, one a row, in order."""
+    stamp_columns = [*sensor.encoding.columns, ""]
+    return sensor.faults.filter(pl.col("column").is_in(stamp_columns)).unique("row", keep="first").sort("row")
+
+
+def unread(sensor: SensorRows) -> pl.DataFrame:
+    """Faults of channels in rows that were kept, the first of each row, in order."""
+    stamp_columns = [*sensor.encoding.columns, ""]
+    of_channels = sensor.faults.filter(~pl.col("column").is_in(stamp_columns))
+    return of_channels.join(left_out(sensor), on="row", how="anti").unique("row", keep="first").sort("row")
+
+
+def clocks(recording: Recording, calibration: Calibration) -> dict[str, dict[str, Any]]:
+    """Evidence for the map of each clock, and the uncertainty that it has at the rows."""
+    sigmas: dict[str, list[np.ndarray]] = {}
+    for name, sensor in recording.sensors.items():
+        times = calibration.times[name]
+        sigmas.setdefault(sensor.clock_id, []).append(times.sigma_ns_T[times.used])
+    return {clock_id: _clock(clock, np.concatenate(sigmas[clock_id])) for clock_id, clock in calibration.maps.items()}
+
+
+def position(where: Position, meta: dict[str, Any]) -> dict[str, Any]:
+    """Evidence for the position: what it rests on, and how uncertain it is."""
+    facts = dict(where.stats)
+    scale = facts.pop("wheel_scale", None)
+    if scale is not None:
+        facts["wheel_diameter_m"] = _rounded(scale * float(meta["wheel_nominal_diameter_m"]))
+    known_m = where.sigma_m[~np.isnan(where.sigma_m)]
+    if len(known_m):
+        median_m, p95_m = np.percentile(known_m, [50, 95])
+        facts |= {"sigma_median_m": _rounded(float(median_m)), "sigma_p95_m": _rounded(float(p95_m))}
+    return facts
+
+
+def coverage(columns: dict[str, np.ndarray]) -> dict[str, float]:
+    """Share of the grid instants at which each column has a value."""
+    return {
+        name: round(float(np.mean(~np.isnan(values))), 6) if len(values) else 0.0
+        for name, values in columns.items()
+        if not name.endswith("_age_s")
+    }
+
+
+def _clock(clock: ClockMap, sigma_ns: np.ndarray) -> dict[str, Any]:
+    return {
+        "method": clock.method,
+        "version": clock.version,
+        "offset_ms": _rounded(int(clock.segments[0].offset_ns_K[1]) * 1e-6),
+        "drift_ppm": _rounded(clock.drift_ppm),
+        "residual_p99_ms": _rounded(clock.residuals.p99_ns * 1e-6),
+        "floor_ms": _rounded(clock.residuals.floor_ns * 1e-6),
+        "sigma_max_ms": _rounded(float(sigma_ns.max()) * 1e-6) if len(sigma_ns) else None,
+        "num_exchanges": clock.residuals.num_exchanges,
+        "num_rejected": clock.residuals.num_rejected,
+        "servers_rejected": list(clock.residuals.servers_rejected),
+        "steps_ms": [_rounded(step.jump_ns * 1e-6) for step in clock.steps],
+    }
+
+
+def _rounded(value: float) -> float | None:
+    """Six decimals; JSON has no NaN."""
+    return round(value, 6) if np.isfinite(value) else None

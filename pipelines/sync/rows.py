@@ -1,0 +1,154 @@
+"""Instant, place and reason of every row of every sensor, whether it is used or not.
+
+Shape suffixes: T = rows of one sensor as the reader kept them, F = rows of its file, B = rows of one batch.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.clocks.calibrate import FAULTS, RowTimes
+from pipelines.ingest.reader import SensorRows
+from pipelines.sync import passport
+from pipelines.sync.flow import REASONS, OnProgress, SyncedRecording, unheard
+
+BATCH_ROWS = 1 << 18
+"""Rows that are worked out and written at a time."""
+
+_CODED = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    {
+        "sensor": _CODED,
+        "row": pa.int64(),
+        "t_utc_ns": pa.int64(),
+        "sigma_ns": pa.float64(),
+        "line_m": pa.float64(),
+        "position_sigma_m": pa.float64(),
+        "value_ok": pa.int8(),
+        "reason": _CODED,
+    }
+)
+"""`row`: zero-based position in the sensor's file. `t_utc_ns`: physical instant, null where the row is rejected.
+`sigma_ns`: standard error of its clock map. `line_m`, `position_sigma_m`: null where nothing is known. `value_ok`: 0
+where a channel value was rejected or could not be read. `reason`: why the row was rejected, or else why its value was;
+null where all is well. Files have plain text in the coded columns."""
+
+
+def write_rows(path: Path, synced: SyncedRecording, on_progress: OnProgress = unheard) -> int:
+    """Write all rows as a Parquet file, sensor by sensor in the order of their files; return how many there are."""
+    num_rows = 0
+    with pq.ParquetWriter(
+        path,
+        SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["sensor", "reason"],
+        column_encoding={"row": "DELTA_BINARY_PACKED", "t_utc_ns": "DELTA_BINARY_PACKED"},
+        store_schema=False,  # so that readers take the codes for the text they stand for
+    ) as writer:
+        for sensor in synced.recording.sensors:
+            on_progress("write", sensor)
+            for batch in batches(synced, sensor):
+                writer.write_table(batch)
+                num_rows += batch.num_rows
+    return num_rows
+
+
+def batches(synced: SyncedRecording, sensor: str) -> Iterator[pa.Table]:
+    """Rows of one sensor in the order of its file, `BATCH_ROWS` at a time, with the columns of `SCHEMA`."""
+    kept, times = synced.recording.sensors[sensor], synced.times[sensor]
+    fates = _fates(kept, times, synced.value_faults[sensor])
+    for first in range(0, len(fates.row_F), BATCH_ROWS):
+        yield _batch(synced, sensor, fates, slice(first, first + BATCH_ROWS))
+
+
+class _Fates(NamedTuple):
+    """What became of each row of a sensor's file."""
+
+    row_F: np.ndarray
+    """Position in the file, ascending."""
+
+    kept_F: np.ndarray
+    """Position among the rows that the reader kept; -1 where it left the row out."""
+
+    is_timed_F: np.ndarray
+    is_believed_F: np.ndarray
+    """False where a channel value was rejected or could not be read."""
+
+    reason_F: np.ndarray
+    """Position in `names`; 0 where there is none."""
+
+    names: list[str]
+
+
+def _fates(kept: SensorRows, times: RowTimes, value_fault_T: np.ndarray) -> _Fates:
+    left, unread = passport.left_out(kept), passport.unread(kept)
+    own = sorted({*left["reason"], *unread["reason"]})
+    names = ["", *FAULTS, *REASONS, *own]
+    code_of = {name: names.index(name) for name in own}
+
+    row_T = kept.rows["row"].to_numpy()
+    value_reason_T = np.where(value_fault_T > 0, value_fault_T + len(FAULTS), 0).astype(np.uint8)
+    if unread.height:
+        at = np.searchsorted(row_T, unread["row"], sorter=np.argsort(row_T, kind="stable"))
+        value_reason_T[at] = unread["reason"].replace_strict(code_of, return_dtype=pl.UInt8)
+    reason_T = np.where(times.fault_T > 0, times.fault_T, value_reason_T)
+
+    row_F = np.concatenate([row_T, left["row"]])
+    order = slice(None) if (np.diff(row_F) > 0).all() else np.argsort(row_F, kind="stable")
+    nobody = np.full(left.height, -1)
+    return _Fates(
+        row_F=row_F[order],
+        kept_F=np.concatenate([np.arange(len(row_T)), nobody])[order],
+        is_timed_F=np.concatenate([times.fault_T == 0, nobody == 0])[order],
+        is_believed_F=np.concatenate([value_reason_T == 0, left["column"] != ""])[order],
+        reason_F=np.concatenate([reason_T, left["reason"].replace_strict(code_of, return_dtype=pl.UInt8)])[order],
+        names=names,
+    )
+
+
+def _batch(synced: SyncedRecording, sensor: str, fates: _Fates, part: slice) -> pa.Table:
+    times = synced.times[sensor]
+    kept_B, is_timed_B = fates.kept_F[part], fates.is_timed_F[part]
+    t_ns_B = times.utc_ns_T[kept_B]
+    line_m_B, position_sigma_m_B = np.full(len(kept_B), np.nan), np.full(len(kept_B), np.nan)
+    timed = np.flatnonzero(is_timed_B)
+    timed = timed[np.argsort(t_ns_B[timed], kind="stable")]
+    line_m_B[timed], position_sigma_m_B[timed] = _place(synced, t_ns_B[timed])
+    return pa.table(
+        [
+            _coded(np.zeros(len(kept_B), dtype=np.int32), [sensor]),
+            pa.array(fates.row_F[part]),
+            pa.array(t_ns_B, mask=~is_timed_B),
+            pa.array(times.sigma_ns_T[kept_B], mask=~is_timed_B),
+            pa.array(line_m_B, mask=np.isnan(line_m_B)),
+            pa.array(position_sigma_m_B, mask=np.isnan(position_sigma_m_B)),
+            pa.array(fates.is_believed_F[part].astype(np.int8)),
+            _coded(fates.reason_F[part].astype(np.int32), fates.names),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _place(synced: SyncedRecording, t_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Position and its standard error, linear between the instants of the grid."""
+    grid_ns = synced.aligned["t_utc_ns"].to_numpy()
+    if not len(grid_ns):
+        return np.full(len(t_ns), np.nan), np.full(len(t_ns), np.nan)
+    since_s, grid_s = (t_ns - grid_ns[0]) * 1e-9, (grid_ns - grid_ns[0]) * 1e-9
+    line_m, sigma_m = (
+        np.interp(since_s, grid_s, known, left=np.nan, right=np.nan)
+        for known in (synced.where.line_m, synced.where.sigma_m)
+    )
+    return line_m, sigma_m
+
+
+def _coded(code_B: np.ndarray, names: list[str]) -> pa.DictionaryArray:
+    """Text as positions in `names`, of which the empty one is null."""
+    empty = names.index("") if "" in names else -1
+    return pa.DictionaryArray.from_arrays(pa.array(code_B, mask=code_B == empty), names)

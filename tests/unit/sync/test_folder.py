@@ -1,0 +1,149 @@
+import json
+import shutil
+
+import polars as pl
+import pytest
+
+from pipelines import storage
+from pipelines.errors import ObjectNotFoundError, RecordingError
+from pipelines.sync import folder
+
+FILES = {"rows.parquet", "aligned.parquet", "report.json"}
+
+
+@pytest.fixture
+def bundle(short_bundle, tmp_path):
+    """A copy of a short bundle that may be broken."""
+    return shutil.copytree(short_bundle, tmp_path / "bundle")
+
+
+def names(out):
+    return {path.name for path in out.iterdir()}
+
+
+def test_a_bundle_becomes_files_that_agree(bundle, tmp_path):
+    report = folder.sync(str(bundle), str(tmp_path / "out"))
+
+    assert names(tmp_path / "out") == FILES
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
+    rows = pl.read_parquet(tmp_path / "out" / "rows.parquet")
+    for name, sensor in report["sensors"].items():
+        of_sensor = rows.filter(sensor=name)
+        assert sensor["rows"] == of_sensor.height == sensor["used"] + sum(sensor["rejected"].values())
+        assert sensor["used"] == of_sensor["t_utc_ns"].count()
+        num_screened = sum(sum(counts.values()) for counts in sensor["screened"].values())
+        assert (of_sensor["value_ok"] == 0).any() == (num_screened > 0)
+    assert pl.read_parquet(tmp_path / "out" / "aligned.parquet").height == report["rows"]
+    assert report["simulated"] is True
+
+
+def test_the_same_bundle_gives_the_same_bytes(bundle, tmp_path):
+    for out in ("first", "second"):
+        folder.sync(str(bundle), str(tmp_path / out))
+
+    for name in FILES:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes(), name
+
+
+def test_progress_names_the_stages_and_the_sensors(bundle, tmp_path):
+    told = []
+
+    folder.sync(str(bundle), str(tmp_path / "out"), lambda *what: told.append(what))
+
+    stages = ["read", "calibrate", "screen", "tie", "align", "locate", "write"]
+    assert list(dict.fromkeys(stage for stage, _ in told)) == stages
+    assert {("screen", "aba"), ("align", "aba"), ("write", "aba")} <= set(told)
+
+
+def test_a_sensor_that_is_refused_does_not_stop_the_others(bundle, tmp_path):
+    (bundle / "odo.csv").write_text("ts,wheel\n1,2\n")
+
+    report = folder.sync(str(bundle), str(tmp_path / "out"))
+
+    (refusal,) = report["refusals"]
+    assert (refusal["thing"], refusal["reason"]) == ("sensor odo", "column_missing")
+    assert "odo.csv" in refusal["message"]
+    assert "odo" not in report["sensors"]
+    assert "gnss" in report["sensors"]
+
+
+@pytest.mark.parametrize("absent", [["route.csv", "balises.csv"], ["ntp_log.csv"], ["gnss.csv", "evt.csv"]])
+def test_bundles_may_lack_what_a_recorder_did_not_have(bundle, tmp_path, absent):
+    for name in absent:
+        (bundle / name).unlink()
+
+    folder.sync(str(bundle), str(tmp_path / "out"))
+
+    assert names(tmp_path / "out") == FILES
+
+
+def test_a_bundle_of_another_maker_needs_no_vehicle(bundle, tmp_path):
+    meta = json.loads((bundle / "meta.json").read_text())
+    for key in ("vehicle", "simulated"):
+        del meta[key]
+    (bundle / "meta.json").write_text(json.dumps(meta))
+
+    report = folder.sync(str(bundle), str(tmp_path / "out"))
+
+    assert (report["vehicle"], report["simulated"]) == (meta["trip_id"], False)
+
+
+def test_a_bundle_of_which_nothing_can_be_used_says_why_and_writes_nothing(bundle, tmp_path):
+    for path in bundle.iterdir():
+        if path.name != "meta.json":
+            path.write_bytes(b"")
+
+    with pytest.raises(RecordingError, match=r"no row has a place in time: odo\.\w+ "):
+        folder.sync(str(bundle), str(tmp_path / "out"))
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_an_earlier_run_stay_when_a_later_one_dies(bundle, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    folder.sync(str(bundle), str(out))
+    before = {name: (out / name).read_bytes() for name in FILES}
+    (bundle / "tmp.csv").unlink()
+
+    def die(path, *_):
+        path.write_bytes(b"half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(folder, "write_rows", die)
+    with pytest.raises(OSError, match="the disk is full"):
+        folder.sync(str(bundle), str(out))
+
+    assert {name: (out / name).read_bytes() for name in names(out)} == before
+
+
+def test_of_several_recordings_each_has_a_folder(short_bundle, tmp_path):
+    for name in ("first", "second"):
+        shutil.copytree(short_bundle, tmp_path / "drop" / "sim001" / "2026-01-05" / name)
+    meta = tmp_path / "drop" / "sim001" / "2026-01-05" / "second" / "meta.json"
+    meta.write_text(meta.read_text().replace("-2026-01-05-1", "-2026-01-05-2"))
+
+    report = folder.sync(str(tmp_path / "drop"), str(tmp_path / "out"))
+
+    assert report["failed"] == []
+    for own in report["recordings"]:
+        assert names(tmp_path / "out" / own["vehicle"] / own["day"] / own["recording_id"]) == FILES
+
+
+def test_a_table_without_time_is_refused_by_name(tmp_path):
+    from pipelines.ingest.metropt3_windows import FEATURES
+
+    (tmp_path / "windows.csv").write_text(",".join([*FEATURES, "is_anomaly", "fold"]) + "\n")
+
+    with pytest.raises(RecordingError, match=r"windows\.csv is a table of metropt3_windows: its rows have an order"):
+        folder.sync(str(tmp_path / "windows.csv"), str(tmp_path / "out"))
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(ObjectNotFoundError, match="nowhere"):
+        folder.sync(str(tmp_path / "nowhere"), str(tmp_path / "out"))
+
+
+def test_a_folder_in_the_store_is_written_like_a_local_one(lake, short_bundle):
+    report = folder.sync(str(short_bundle), storage.lake("synced"))
+
+    assert storage.read_json(storage.lake("synced", "report.json")) == report
