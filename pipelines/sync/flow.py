@@ -40,7 +40,7 @@ class SyncedRecording:
     recording: Recording
     rate_hz: float
     aligned: pl.DataFrame
-    """vehicle, day, recording_id, t_utc_ns, line_m, position_sigma_m, then a value and an age column a channel."""
+    """vehicle, day, recording_id, t_utc_ns, line_m, position_sigma_m, then a channel its value, validity and age."""
 
     calibration: Calibration
     tracks: dict[str, Track]
@@ -263,8 +263,8 @@ def _columns(
     for name, track in tracks.items():
         on_progress("align", name)
         columns |= align.align(track, grid, prefix="" if name in ONLY_SENSORS else f"{name}_")
-    if wheels is not None:
-        columns |= align.speed_on_grid(wheels.t_ns_T, wheels.distance_m_T, grid)
+    if wheels is not None and (rate_hz := tracks["odo"].rate_hz) is not None:
+        columns |= align.speed_on_grid(wheels.t_ns_T, wheels.distance_m_T, grid, rate_hz=rate_hz)
     if "evt" in tracks:
         columns |= align.doors_open(tracks["evt"], grid)
     return columns

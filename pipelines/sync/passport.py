@@ -57,9 +57,9 @@ def position(where: Position, meta: dict[str, Any]) -> dict[str, Any]:
 def coverage(columns: dict[str, np.ndarray]) -> dict[str, float]:
     """Share of the grid instants at which each column has a value."""
     return {
-        name: round(float(np.mean(~np.isnan(values))), 6) if len(values) else 0.0
+        name: round(float(np.mean(columns[f"{name}_valid"])), 6) if len(values) else 0.0
         for name, values in columns.items()
-        if not name.endswith("_age_s")
+        if f"{name}_valid" in columns
     }
 
 
