@@ -7,7 +7,7 @@ A map of the package, in the order in which data goes through it:
 - `align`       all channels of a recording on one time base, with validity and age
 - `position`    where on the line each row is
 - `screen`      readings that cannot be true, with reason codes
-- `validation`  Great Expectations suites decide whether a batch may be trained on
+- `validation`  Great Expectations suites decide whether a batch may be trained on; our own in `timeseries_expectations`
 - `windows`, `splits`  training examples, and which of them are held out
 - `models`, `train`    torch modules; the loop, its engine, checkpoints
 - `evaluate`    scores beside naive baselines

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from pipelines import storage, validation
+from pipelines import data_docs, storage, validation
 from pipelines.errors import DataQualityError
 from pipelines.ingest import landing
 from pipelines.staging import REPORT, VERDICT, docs_of, load_part, set_aside
@@ -36,7 +36,7 @@ def judge(staged: str) -> str:
             message = _message(verdicts, batch=f"{report['source']} as a whole")
             failed = {part["name"]: message for part in report["parts"]}
     good = [part["name"] for part in report["parts"] if part["name"] not in failed]
-    _write_docs(staged, report, verdicts)
+    _write_docs(staged, report, verdicts, failed)
     storage.write_json(storage.join(staged, VERDICT), {"passed": good, "failed": failed})
     if failed:
         message = "\n".join([*list(failed.values())[:10], f"full report: {docs_of(staged)}/index.html"])
@@ -65,13 +65,29 @@ def _message(verdicts: dict[str, Verdict], *, batch: str) -> str:
     return "\n".join(verdict.message(batch) for verdict in verdicts.values() if not verdict.passed)
 
 
-def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict]) -> None:
+def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict], failed: dict[str, str]) -> None:
     """Write the Data Docs of a recording, its index last."""
     docs = docs_of(staged)
+    identity = _identity(report)
     title = " ".join(landing.key_of(report["landed"]))
     if any(part["simulated"] for part in report["parts"]):
         title += " (simulated)"
+    links: dict[str, str] = {}
+    if failed:
+        links["what was quarantined, and why"] = "quarantine.json"
+        storage.write_json(storage.join(docs, "quarantine.json"), {**identity, "reasons": failed})
     pages = {f"{name}.html": verdict for name, verdict in verdicts.items()}
     for name, verdict in pages.items():
-        storage.write_bytes(storage.join(docs, name), verdict.page.encode())
-    storage.write_bytes(storage.join(docs, "index.html"), validation.index_page(title, pages).encode())
+        page = data_docs.suite_page(title, identity=identity, verdict=verdict)
+        storage.write_bytes(storage.join(docs, name), page.encode())
+    index = data_docs.index_page(title, identity=identity, verdicts=pages, refused=failed, links=links)
+    storage.write_bytes(storage.join(docs, "index.html"), index.encode())
+
+
+def _identity(report: dict[str, Any]) -> dict[str, str]:
+    """What a batch is made of, for a person."""
+    return {
+        "landed": report["landed"],
+        "content": report["digest"],
+        "parts": ", ".join(part["name"] for part in report["parts"]),
+    }

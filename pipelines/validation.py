@@ -1,15 +1,16 @@
-"""Check data against the suites in `expectations/` (Great Expectations) and write Data Docs that a person can read.
+"""Check data against the suites in `expectations/` (Great Expectations).
 
 A suite is data: one JSON file, each expectation with its reason in `meta.why`. Validation never changes the data; it
-answers whether a batch may be trained on, and what would have to be true.
+answers whether a batch may be trained on, and what was measured.
 """
 
-import html
 import logging
+import math
 import os
-import re
 import warnings
 from dataclasses import dataclass
+from functools import cache
+from string import Template
 from typing import Any
 
 import polars as pl
@@ -22,11 +23,57 @@ logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it tells tw
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # its own deprecations, at import
     import great_expectations as gx
-    from great_expectations.render.renderer import ValidationResultsPageRenderer
-    from great_expectations.render.view import DefaultJinjaPageView
+    from great_expectations.expectations.registry import get_renderer_impl
+    from great_expectations.render import LegacyRendererType
+
+    from pipelines.timeseries_expectations.base import MAX_EXAMPLES, utc_text
 
 logger = logging.getLogger(__name__)
 logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)  # a folder made each time
+
+IDENTITY = ("part", "sensor", "clock_id", "t_utc_ns", "row")
+"""Columns that tell a person which row is meant, where a table has them."""
+
+NOT_RULES = {"batch_id", "result_format", "catch_exceptions"}
+"""Arguments of an expectation that say nothing about what is expected."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One expectation, answered."""
+
+    type: str
+    kwargs: dict[str, Any]
+    """Columns and bounds, as the suite gives them."""
+
+    expected: str
+    """The expectation as a sentence."""
+
+    observed: str
+    """What was found, as a text."""
+
+    value: float | None
+    """What was found, as a number: the measured value, or the share of the rows that are not as expected; `None` if
+    there was nothing to measure."""
+
+    bound: str
+    """What the value was held against, as a text."""
+
+    examples: tuple[str, ...]
+    """Some of what is wrong, worst first; none if nothing is."""
+
+    why: str
+    passed: bool
+
+    @property
+    def sentence(self) -> str:
+        """The check in one line: what should be true, what was found, for example where, and why it matters."""
+        seen = f"{self.observed}, e.g. {'; '.join(self.examples)}" if self.examples else self.observed
+        return f"{self.expected.removesuffix('.')}: {seen}; {self.why}"
+
+    def numbers(self) -> dict[str, Any]:
+        """What the data passport keeps: the rule, the value, and whether it was kept."""
+        return {"type": self.type, "kwargs": self.kwargs, "value": self.value, "passed": self.passed}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,28 +81,30 @@ class Verdict:
     """What one suite said of one batch."""
 
     suite: str
-    passed: bool
     num_rows: int
-    num_checks: int
-    failures: tuple[str, ...]
-    """One line a failed check: what should be true, how many rows are not, for example which value."""
+    checks: tuple[Check, ...]
 
-    page: str
-    """Data Docs page of the result, a self-contained HTML document."""
+    @property
+    def passed(self) -> bool:
+        """Whether every expectation was met."""
+        return all(check.passed for check in self.checks)
 
-    def summary(self) -> dict[str, Any]:
-        """The verdict without its page, ready for JSON."""
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """One line a failed check."""
+        return tuple(check.sentence for check in self.checks if not check.passed)
+
+    def numbers(self) -> dict[str, Any]:
+        """The verdict for the data passport, ready for JSON."""
         return {
-            "suite": self.suite,
             "passed": self.passed,
             "num_rows": self.num_rows,
-            "num_checks": self.num_checks,
-            "failures": list(self.failures),
+            "checks": [check.numbers() for check in self.checks],
         }
 
     def message(self, batch: str) -> str:
         """A failed verdict in words, cut at ten checks."""
-        head = f"{batch}: {len(self.failures)} of {self.num_checks} checks of {self.suite} failed"
+        head = f"{batch}: {len(self.failures)} of {len(self.checks)} checks of {self.suite} failed"
         return "\n  ".join([f"{head} over {self.num_rows:,} rows", *self.failures[:10]])
 
 
@@ -64,9 +113,15 @@ def load_suite(name: str) -> gx.ExpectationSuite:
 
     Great Expectations logs an expectation it does not know and drops it, so a misspelt type would turn a check off
     without failing anything.
+
+    Raises:
+        SuiteError: A type is unknown, or an argument is missing, unknown or out of its range.
     """
     spec = read_suite(name)
-    suite = gx.ExpectationSuite(**spec)
+    try:
+        suite = gx.ExpectationSuite(**spec)
+    except ValueError as err:
+        raise SuiteError(f"{name}.json: {' '.join(str(err).split())}") from err
     asked = [expectation["type"] for expectation in spec["expectations"]]
     if len(suite.expectations) != len(asked):
         unknown = sorted(set(asked) - {expectation.expectation_type for expectation in suite.expectations})
@@ -80,57 +135,102 @@ def load_suite(name: str) -> gx.ExpectationSuite:
 def check(frame: pl.DataFrame, *, suite: str) -> Verdict:
     """Run the suite called `suite` over `frame`."""
     expectations = load_suite(suite)
+    batch = _batches().get_batch(batch_parameters={"dataframe": frame.to_pandas()})
+    result_format = {
+        "result_format": "SUMMARY",
+        "partial_unexpected_count": MAX_EXAMPLES,
+        "unexpected_index_column_names": [column for column in IDENTITY if column in frame.columns],
+    }
+    result = batch.validate(expectations, result_format=result_format)
+    verdict = Verdict(suite=suite, num_rows=len(frame), checks=tuple(_answered(item) for item in result.results))
+    logger.info(
+        "suite %s: %d rows, %d of %d checks failed", suite, len(frame), len(verdict.failures), len(verdict.checks)
+    )
+    return verdict
+
+
+@cache
+def _batches() -> Any:
+    """What makes batches out of frames; making it takes longer than a dozen checks."""
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    asset = context.data_sources.add_pandas("memory").add_dataframe_asset(suite)
-    definition = asset.add_batch_definition_whole_dataframe("batch")
-    batch = definition.get_batch(batch_parameters={"dataframe": frame.to_pandas()})
-    result = batch.validate(expectations, result_format={"result_format": "SUMMARY", "partial_unexpected_count": 3})
-    failures = tuple(_describe(item.to_json_dict()) for item in result.results if not item.success)
-    logger.info("suite %s: %d rows, %d of %d checks failed", suite, len(frame), len(failures), len(result.results))
-    return Verdict(
-        suite=suite,
-        passed=bool(result.success),
-        num_rows=len(frame),
-        num_checks=len(result.results),
-        failures=failures,
-        page=_offline(
-            DefaultJinjaPageView().render(ValidationResultsPageRenderer(run_info_at_end=True).render(result))
-        ),
+    asset = context.data_sources.add_pandas("memory").add_dataframe_asset("frames")
+    return asset.add_batch_definition_whole_dataframe("whole")
+
+
+def _answered(item: Any) -> Check:
+    config, found = item.expectation_config, item.result
+    kwargs = {key: value for key, value in config.kwargs.items() if key not in NOT_RULES}
+    observed, value = _observed(item)
+    details = found.get("details") or {}
+    return Check(
+        type=config.type,
+        kwargs=kwargs,
+        expected=_expected(config),
+        observed=observed,
+        value=value,
+        bound=details.get("bound") or _bound(kwargs),
+        examples=() if item.success else tuple(details.get("examples") or _examples(found)),
+        why=config.meta["why"],
+        passed=bool(item.success),
     )
 
 
-def index_page(title: str, verdicts: dict[str, Verdict]) -> str:
-    """A page that links the Data Docs pages in `verdicts` (file name → verdict)."""
-    rows = "".join(
-        f'<tr><td><a href="{html.escape(name)}">{html.escape(verdict.suite)}</a></td>'
-        f"<td>{'passed' if verdict.passed else 'FAILED'}</td><td>{verdict.num_checks}</td><td>{verdict.num_rows:,}</td>"
-        f"<td>{'<br>'.join(html.escape(failure) for failure in verdict.failures[:10])}</td></tr>"
-        for name, verdict in verdicts.items()
-    )
-    head = "<tr><th>suite</th><th>result</th><th>checks</th><th>rows</th><th>what failed</th></tr>"
-    return (
-        f"<!DOCTYPE html><html><head><meta charset='utf-8'><title>{html.escape(title)}</title>{_STYLE}</head>"
-        f"<body><h1>{html.escape(title)}</h1><table>{head}{rows}</table></body></html>"
-    )
+def _expected(config: Any) -> str:
+    """The expectation in words, by the renderer that its type brings along."""
+    _, render = get_renderer_impl(config.type, LegacyRendererType.PRESCRIPTIVE)
+    told = [content.string_template for content in render(configuration=config, runtime_configuration={})]
+    texts = [Template(one["template"]).safe_substitute(_told(one["params"])) for one in told]
+    return " ".join(text.strip() for text in texts)
 
 
-def _describe(result: dict[str, Any]) -> str:
-    """A failed check in one line: the column, what should be true, what was found."""
-    config = result["expectation_config"]
-    kwargs = {key: value for key, value in config["kwargs"].items() if key not in {"batch_id", "column"}}
-    column = config["kwargs"].get("column", "batch")
-    limits = ", ".join(f"{key} {value}" for key, value in kwargs.items())
-    rule = config["type"].removeprefix("expect_").replace("_", " ")
-    found = result["result"]
-    if "unexpected_count" in found:
-        examples = ", ".join(str(value) for value in found.get("partial_unexpected_list", [])[:3])
-        seen = f"{found['unexpected_count']} rows are not" + (f", e.g. {examples}" if examples else "")
-    elif "observed_value" in found:
-        seen = f"found {found['observed_value']}"
-    else:
-        seen = f"it could not be evaluated: {_exception(result.get('exception_info') or {})}"
-    return f"{column}: {rule} ({limits}): {seen}; {config['meta']['why']}"
+def _told(params: dict[str, Any]) -> dict[str, str]:
+    return {name: _number(value) for name, value in params.items()}
+
+
+def _observed(item: Any) -> tuple[str, float | None]:
+    """What was found, as a text and as a number."""
+    found = item.result
+    if "observed_value" in found:
+        value = found["observed_value"]
+        return (found.get("details") or {}).get("observed") or f"{value:,}", value
+    if "unexpected_count" not in found:
+        return f"it could not be evaluated: {_exception(item.exception_info)}", None
+    num_wrong, num_rows = found["unexpected_count"], found["element_count"] - found.get("missing_count", 0)
+    share = round(num_wrong / num_rows, 6) if num_rows else None
+    if not num_wrong:
+        return f"all {num_rows:,} rows are" if num_rows else "nothing to measure", share
+    return f"{num_wrong:,} of {num_rows:,} rows are not", share
+
+
+def _bound(kwargs: dict[str, Any]) -> str:
+    """What an expectation of Great Expectations itself holds its value against."""
+    low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    if low is not None and high is not None:
+        return f"{_number(low)} … {_number(high)}"
+    if low is not None or high is not None:
+        return f"≥ {_number(low)}" if high is None else f"≤ {_number(high)}"
+    return ", ".join(map(str, kwargs["value_set"])) if "value_set" in kwargs else ""
+
+
+def _examples(found: dict[str, Any]) -> list[str]:
+    """Unexpected values, with the rows that they are in where the table tells them apart."""
+    if found.get("unexpected_index_column_names"):
+        return [_example(values) for values in found["partial_unexpected_index_list"][:MAX_EXAMPLES]]
+    return [_number(value) for value in found.get("partial_unexpected_list", [])[:MAX_EXAMPLES]]
+
+
+def _example(values: dict[str, Any]) -> str:
+    """A value with its row: `412.5 at 2026-01-05T05:00:01.000Z`, `0.3 of sensor pneu`."""
+    what = [_number(value) for name, value in values.items() if name not in IDENTITY]
+    of = [f"of {name} {value}" for name, value in values.items() if name in IDENTITY and name != "t_utc_ns"]
+    t_ns = values.get("t_utc_ns", math.nan)
+    at = [] if math.isnan(t_ns) else [f"at {utc_text(t_ns)}"]
+    return " ".join([*what, *of, *at])
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.10g}" if isinstance(value, int | float) else str(value)
 
 
 def _exception(info: dict[str, Any]) -> str:
@@ -139,22 +239,3 @@ def _exception(info: dict[str, Any]) -> str:
     return next(
         (str(entry["exception_message"]) for entry in entries if entry.get("exception_message")), "no reason given"
     )
-
-
-def _offline(page: str) -> str:
-    """The page without anything that a browser would fetch from another host, with a style of its own."""
-    page = re.sub(r"<script\b[^>]*\bsrc=[^>]*>\s*</script>", "", page)
-    page = re.sub(r"<link\b[^>]*>", "", page)
-    page = re.sub(r"<img\b[^>]*\bsrc=\"https?:[^>]*>", "", page)
-    page = re.sub(r"<a\b[^>]*\bhref=\"https?:[^>]*>.*?</a>", "", page, flags=re.DOTALL)
-    return page.replace("</head>", f"{_STYLE}</head>", 1)
-
-
-_STYLE = """<style>
-body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1f2933 }
-table { border-collapse: collapse; width: 100%; margin: 1rem 0 }
-th, td { border: 1px solid #cbd2d9; padding: .35rem .6rem; text-align: left; vertical-align: top }
-th { background: #f1f4f7 }
-.fa-check-circle::before { content: "✔"; color: #1b7f4b } .fa-times::before { content: "✘"; color: #b3261e }
-.modal, .navbar, .sticky, footer, .ge-breadcrumbs { display: none }
-</style>"""
