@@ -9,11 +9,12 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
-from pipelines.clocks import clock_map
+from pipelines.clocks import clock_map, fit
 from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.dejitter import dejitter
 from pipelines.clocks.exchanges import exchanges_of
-from pipelines.clocks.stamps import NEAR_NS, TICKS_MODULUS_NS, UNORDERED_SHARE, RowFault, Stamps, read_stamps
+from pipelines.clocks.placing import RowStream
+from pipelines.clocks.stamps import NEAR_NS, UNORDERED_SHARE, RowFault, Stamps, in_round_of, read_stamps
 from pipelines.ingest.reader import ClockSpec, Encoding, Recording, SensorRows
 
 GPS_SIGMA_NS = 1e3
@@ -88,8 +89,8 @@ def calibrate(recording: Recording) -> Calibration:
         for name, sensor in recording.sensors.items()
     }
     clocks = {sensor.clock_id: _spec(recording, sensor) for sensor in recording.sensors.values()}
-    fitted = {clock_id: _fit(recording, clock) for clock_id, clock in sorted(clocks.items())}
-    maps = {clock_id: _located(clock, recording, stamps) for clock_id, clock in fitted.items() if clock is not None}
+    fitted = {clock_id: _fit(recording, clock, stamps) for clock_id, clock in sorted(clocks.items())}
+    maps = {clock_id: clock for clock_id, clock in fitted.items() if clock is not None}
     times = {
         name: _times(sensor, stamps[name], maps.get(sensor.clock_id)) for name, sensor in recording.sensors.items()
     }
@@ -108,39 +109,42 @@ def _spec(recording: Recording, sensor: SensorRows) -> ClockSpec:
     return recording.clocks.get(sensor.clock_id, implied)
 
 
-def _fit(recording: Recording, clock: ClockSpec) -> ClockMap | None:
+def _fit(recording: Recording, clock: ClockSpec, stamps: dict[str, Stamps]) -> ClockMap | None:
     """Fit a clock by the best evidence that there is; `None` where there is none."""
     if clock.kind == "gps":
         return clock_map.identity_map(clock.clock_id, method="gps", sigma_ns=GPS_SIGMA_NS)
     if clock.ntp and recording.exchanges is not None:
         exchanges = exchanges_of(recording.exchanges, clock)
         if len(exchanges.dev_ns_X):
-            return clock_map.fit_exchanges(clock.clock_id, exchanges)
+            ends_ns = (int(exchanges.dev_ns_X[0]), int(exchanges.dev_ns_X[-1]))
+            return fit.fit_exchanges(clock.clock_id, exchanges, _row_streams(recording, clock, stamps, ends_ns))
     if not clock.ntp and recording.time_pairs is not None and recording.time_pairs.height:
         pairs = recording.time_pairs
-        return clock_map.fit_pairs(
+        dev_ns_X = pairs["t_dev_ns"].to_numpy()
+        return fit.fit_pairs(
             clock.clock_id,
-            pairs["t_dev_ns"].to_numpy(),
+            dev_ns_X,
             pairs["t_utc_ns"].to_numpy(),
             pairs["sigma_ns"].cast(pl.Float64).to_numpy(),
+            _row_streams(recording, clock, stamps, (int(dev_ns_X[0]), int(dev_ns_X[-1]))),
         )
     if clock.kind == "epoch":
         return clock_map.identity_map(clock.clock_id, method="unchecked", sigma_ns=clock_map.UNCHECKED_SIGMA_NS)
     return None
 
 
-def _located(fitted: ClockMap, recording: Recording, stamps: dict[str, Stamps]) -> ClockMap:
-    """Place the steps of a map by the rows of the fastest sensor that this clock stamps."""
-    regular = [
-        (sensor.nominal_rate_hz, name)
-        for name, sensor in recording.sensors.items()
-        if sensor.clock_id == fitted.clock_id and sensor.nominal_rate_hz is not None
-    ]
-    if not fitted.steps or not regular:
-        return fitted
-    rate_hz, name = max(regular)
-    dev_ns_T, is_bad_T = stamps[name]
-    return fitted.located(dev_ns_T[~is_bad_T], 1e9 / rate_hz)
+def _row_streams(
+    recording: Recording, clock: ClockSpec, stamps: dict[str, Stamps], ends_ns: tuple[int, int]
+) -> list[RowStream]:
+    """Rows of the regular sensors that a clock stamps, counted from the same start as what was measured at the ends."""
+    streams = []
+    for name, sensor in recording.sensors.items():
+        if sensor.clock_id == clock.clock_id and sensor.nominal_rate_hz is not None:
+            dev_ns_T, is_bad_T = stamps[name]
+            if sensor.encoding is Encoding.TICKS_US_U32:
+                dev_ns_T = in_round_of(dev_ns_T, is_bad_T, ends_ns)
+            streams.append(RowStream(dev_ns_T[~is_bad_T], 1e9 / sensor.nominal_rate_hz))
+    return streams
 
 
 def _times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> RowTimes:
@@ -152,7 +156,8 @@ def _times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> RowTi
         nothing_T = np.full(len(dev_ns_T), np.nan)
         return RowTimes(utc_ns_T=dev_ns_T, sigma_ns_T=nothing_T, fault_T=fault_T, used=np.empty(0, dtype=np.int64))
     if sensor.encoding is Encoding.TICKS_US_U32:
-        dev_ns_T = _in_round_of(fitted, dev_ns_T, is_bad_T)
+        ends_ns = (fitted.segments[0].measured_ns[0], fitted.segments[-1].measured_ns[1])
+        dev_ns_T = in_round_of(dev_ns_T, is_bad_T, ends_ns)
     utc_ns_T, sigma_ns_T = fitted.to_utc(dev_ns_T)
     utc_ns_T -= round(sensor.latency_ms * 1e6)
     fault_T[is_bad_T] = _code(RowFault.BAD_STAMP)
@@ -170,16 +175,6 @@ def _times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> RowTi
 
 def _code(fault: RowFault) -> int:
     return FAULTS.index(fault) + 1
-
-
-def _in_round_of(fitted: ClockMap, dev_ns_T: np.ndarray, is_bad_T: np.ndarray) -> np.ndarray:
-    """Count a tick counter's overflows from the same start as its map does."""
-    good_ns = dev_ns_T[~is_bad_T]
-    if not len(good_ns):
-        return dev_ns_T
-    knots_ns = fitted.segments[0].dev_ns_K[1:-1]
-    apart_ns = (int(knots_ns[0]) + int(knots_ns[-1]) - int(good_ns[0]) - int(good_ns[-1])) // 2
-    return dev_ns_T + round(apart_ns / TICKS_MODULUS_NS) * TICKS_MODULUS_NS
 
 
 def _by_instant(rows: np.ndarray, utc_ns_T: np.ndarray) -> np.ndarray:

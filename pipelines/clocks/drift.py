@@ -13,7 +13,7 @@ import numpy as np
 from pipelines.compiled import compiled
 
 GATE_SIGMAS = 5.0
-"""Measurements further than this from the prediction lose weight in proportion to their distance."""
+"""Measurements further than this from the prediction lose weight in proportion to their distance, unless told else."""
 
 
 class Drift(NamedTuple):
@@ -27,7 +27,13 @@ class Drift(NamedTuple):
     """How well the filter predicted the measurements; compares noise settings on the same data."""
 
     is_gated_K: np.ndarray
-    """True where the measurement disagreed with the prediction by more than `GATE_SIGMAS`."""
+    """True where the measurement disagreed with the prediction by more than the gate."""
+
+    shift_K: np.ndarray
+    """By how much the level would have to jump just before this knot for both sides to agree best."""
+
+    shift_sigma_K: np.ndarray
+    """Standard error of that jump; infinite where one side knows nothing."""
 
 
 @compiled
@@ -38,6 +44,7 @@ def smooth_drift(
     level_noise_K: np.ndarray,
     slope_noise_K: np.ndarray,
     slope_prior_sigma: float,
+    gate_sigmas: float = GATE_SIGMAS,
 ) -> Drift:
     """Estimate a drifting level from noisy measurements of it.
 
@@ -48,9 +55,11 @@ def smooth_drift(
         level_noise_K: Variance that the level gains between the previous knot and this one.
         slope_noise_K: Variance that the slope gains between the previous knot and this one.
         slope_prior_sigma: Standard deviation of the slope before anything was measured.
+        gate_sigmas: Measurements further than this from the prediction lose weight; infinite to believe them all.
 
     Returns:
-        The estimate at every knot, from all measurements before and after it.
+        The estimate at every knot, from all measurements before and after it. The jumps are the auxiliary residuals of
+        de Jong and Penzer (1998): each is what generalised least squares gives for a jump at that knot alone.
     """
     n = len(step_K)
     level, slope = np.zeros(n), np.zeros(n)
@@ -75,7 +84,7 @@ def smooth_drift(
                 x, a, b, is_started = measured_K[k], r, 0.0, True
             else:
                 miss = measured_K[k] - x
-                excess = miss**2 / ((a + r) * GATE_SIGMAS**2)
+                excess = miss**2 / ((a + r) * gate_sigmas**2)
                 if excess > 1.0:
                     is_gated[k] = True
                     r = (a + r) * excess - a
@@ -84,6 +93,7 @@ def smooth_drift(
                 x, v = x + a / total * miss, v + b / total * miss
                 a, b, c = a * r / total, b * r / total, c - b * b / total
         level[k], slope[k], p_ll[k], p_ls[k], p_ss[k] = x, v, a, b, c
+    shift, shift_sigma = np.zeros(n), np.full(n, np.inf)
     for k in range(n - 2, -1, -1):
         h = step_K[k + 1]
         px, pv, pa, pb, pc = predicted[k + 1]
@@ -101,9 +111,14 @@ def smooth_drift(
         g_sl, g_ss = (m_sl * pc - m_ss * pb) / determinant, (m_ss * pa - m_sl * pb) / determinant
         dx, dv = level[k + 1] - px, slope[k + 1] - pv
         da, db, dc = p_ll[k + 1] - pa, p_ls[k + 1] - pb, p_ss[k + 1] - pc
+        u_l, u_s = pc / determinant, -pb / determinant
+        weight = -(u_l * u_l * da + 2.0 * u_l * u_s * db + u_s * u_s * dc)
+        if weight > 0.0:
+            shift[k + 1], shift_sigma[k + 1] = (u_l * dx + u_s * dv) / weight, 1.0 / np.sqrt(weight)
         level[k] += g_ll * dx + g_ls * dv
         slope[k] += g_sl * dx + g_ss * dv
         p_ll[k] += g_ll * g_ll * da + 2.0 * g_ll * g_ls * db + g_ls * g_ls * dc
         p_ls[k] += g_ll * g_sl * da + (g_ll * g_ss + g_ls * g_sl) * db + g_ls * g_ss * dc
         p_ss[k] += g_sl * g_sl * da + 2.0 * g_sl * g_ss * db + g_ss * g_ss * dc
-    return Drift(level, slope, np.sqrt(np.maximum(p_ll, 0.0)), np.sqrt(np.maximum(p_ss, 0.0)), log_likelihood, is_gated)
+    level_sigma, slope_sigma = np.sqrt(np.maximum(p_ll, 0.0)), np.sqrt(np.maximum(p_ss, 0.0))
+    return Drift(level, slope, level_sigma, slope_sigma, log_likelihood, is_gated, shift, shift_sigma)

@@ -58,6 +58,7 @@ def fit_signal(
         dev_ns_K=zero_ns + ends_ns,
         offset_ns_K=np.rint(offset_s * 1e9 + drift * ends_ns).astype(np.int64),
         sigma_ns_K=np.full(4, sigma_s * 1e9),
+        measured_ns=(int(dev_ns_T[0]), int(dev_ns_T[-1])),
     )
     residuals = Residuals(p99_ns=2.6 * sigma_s * 1e9)  # of a normal error; single readings say nothing about time
     return ClockMap(clock_id=clock_id, method="signal", segments=(segment,), residuals=residuals)

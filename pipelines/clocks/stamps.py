@@ -96,6 +96,15 @@ def read_stamps(sensor: SensorRows, *, time_zone: str, gps_minus_utc_s: int, hin
     return Stamps(dev_ns_T, is_bad_T)
 
 
+def in_round_of(dev_ns_T: np.ndarray, is_bad_T: np.ndarray, ends_ns: tuple[int, int]) -> np.ndarray:
+    """Count a tick counter's overflows from the same start as another of its records, which has these ends."""
+    good_ns = dev_ns_T[~is_bad_T]
+    if not len(good_ns):
+        return dev_ns_T
+    apart_ns = (sum(ends_ns) - int(good_ns[0]) - int(good_ns[-1])) // 2
+    return dev_ns_T + round(apart_ns / TICKS_MODULUS_NS) * TICKS_MODULUS_NS
+
+
 @compiled
 def follow(
     stamp_T: np.ndarray, other_T: np.ndarray, modulus_ns: int, near_ns: int, start_ns: int

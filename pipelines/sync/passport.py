@@ -67,7 +67,7 @@ def _clock(clock: ClockMap, sigma_ns: np.ndarray) -> dict[str, Any]:
     return {
         "method": clock.method,
         "version": clock.version,
-        "offset_ms": _rounded(int(clock.segments[0].offset_ns_K[1]) * 1e-6),
+        "offset_ms": _rounded(clock.offset_ns * 1e-6),
         "drift_ppm": _rounded(clock.drift_ppm),
         "residual_p99_ms": _rounded(clock.residuals.p99_ns * 1e-6),
         "floor_ms": _rounded(clock.residuals.floor_ns * 1e-6),

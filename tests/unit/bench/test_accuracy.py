@@ -139,6 +139,7 @@ def test_a_map_is_judged_by_the_clock_alone(clock_id):
         dev_ns_K=np.concatenate([dev_ns[:1] - ends_ns, dev_ns, dev_ns[-1:] + ends_ns]),
         offset_ns_K=np.concatenate([offset_ns[:1], offset_ns, offset_ns[-1:]]),
         sigma_ns_K=np.full(len(dev_ns) + 2, 10.0),
+        measured_ns=(int(dev_ns[0]), int(dev_ns[-1])),
     )
 
     found = accuracy.score_map(trip, ClockMap(clock_id=clock_id, method="exchanges", segments=(segment,)))

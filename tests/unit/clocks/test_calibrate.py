@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.channels import BUNDLE_SENSORS
 from pipelines.clocks.calibrate import calibrate
-from pipelines.clocks.clock_map import fit_pairs
+from pipelines.clocks.fit import fit_pairs
 from pipelines.ingest import modena
 from pipelines.ingest.reader import ClockSpec, Encoding, Recording, SensorRows
 

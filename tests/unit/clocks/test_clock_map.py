@@ -2,8 +2,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.clocks.clock_map import fit_exchanges, fit_pairs, identity_map
-from pipelines.clocks.exchanges import exchanges_of, honest
+from pipelines.clocks.clock_map import identity_map
+from pipelines.clocks.exchanges import exchanges_of
+from pipelines.clocks.fit import fit_exchanges, fit_pairs
+from pipelines.clocks.placing import RowStream
+from pipelines.clocks.servers import honest
 from pipelines.ingest.reader import ClockSpec
 
 START_NS = 1_767_600_000_000_000_000
@@ -53,15 +56,19 @@ def ask(device, *, lies_s=(0.0, 0.0, 0.0), lies_from_s=0.0, delay_ms=0.2, seed=0
     return pl.concat(logs).sort("sent", maintain_order=True).drop("sent")
 
 
-def fit(log, **clock):
-    return fit_exchanges("c", exchanges_of(log, ClockSpec(clock_id="c", kind="epoch", ntp=True, **clock)))
+def fit(log, rows=(), **clock):
+    return fit_exchanges("c", exchanges_of(log, ClockSpec(clock_id="c", kind="epoch", ntp=True, **clock)), rows)
+
+
+def rows_of(device, *, rate_hz=10.0, minutes=MINUTES):
+    """Rows without any delay."""
+    utc_ns = START_NS + (np.arange(0, minutes * 60, 1 / rate_hz) * SECOND).astype(np.int64)
+    return RowStream(device.read(utc_ns), SECOND / rate_hz)
 
 
 def error_ms(fitted, device, *, from_s=0.0, to_s=MINUTES * 60.0, rate_hz=10.0):
     utc_ns = START_NS + (np.arange(from_s, to_s, 1 / rate_hz) * SECOND).astype(np.int64)
     dev_ns = device.read(utc_ns)
-    if fitted.steps:
-        fitted = fitted.located(dev_ns, SECOND / rate_hz)
     return (fitted.to_utc(dev_ns)[0] - utc_ns) * 1e-6
 
 
@@ -127,7 +134,7 @@ def test_servers_that_are_not_synchronised_are_left_out():
 def test_a_clock_that_was_set_is_mapped_on_both_sides(jump_s):
     device = Device(jumps=((801.0, jump_s),))
 
-    fitted = fit(ask(device))
+    fitted = fit(ask(device), [rows_of(device)])
 
     assert [step.jump_ns for step in fitted.steps] == [pytest.approx(jump_s * 1e9, abs=2e5)]
     assert np.abs(error_ms(fitted, device)).max() < 0.3
@@ -136,7 +143,7 @@ def test_a_clock_that_was_set_is_mapped_on_both_sides(jump_s):
 def test_two_steps_in_opposite_directions_are_both_found():
     device = Device(jumps=((400.0, 0.5), (1_300.0, -1.2)))
 
-    fitted = fit(ask(device))
+    fitted = fit(ask(device), [rows_of(device)])
 
     assert len(fitted.steps) == 2
     assert np.abs(error_ms(fitted, device)).max() < 0.3
