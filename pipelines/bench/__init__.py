@@ -9,7 +9,7 @@ from importlib import import_module
 from pipelines.bench.result import Result
 from pipelines.errors import ConfigError
 
-NAMES = ("dag_parse", "simulate", "ingest", "loop", "demo")
+NAMES = ("dag_parse", "simulate", "ingest", "asof", "align", "loop", "demo")
 """Modules of this package, imported when they are run; `demo` is the last one because it takes minutes."""
 
 logger = logging.getLogger(__name__)

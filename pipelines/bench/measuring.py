@@ -52,6 +52,20 @@ def timed(function: Callable[..., T], *arguments: Any, **named: Any) -> tuple[T,
     return result, Cost(time.process_time() - cpu_s, time.perf_counter() - wall_s)
 
 
+def peak_bytes(function: Callable[..., Any], *arguments: Any) -> int:
+    """Call a function; return by how much it raised the memory of this process at its worst, its result included."""
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from what is held now
+    before = _status_bytes("VmRSS")
+    function(*arguments)
+    return _status_bytes("VmHWM") - before
+
+
+def _status_bytes(field: str) -> int:
+    """A size from the kernel's account of this process."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
 def median(costs: Sequence[Cost]) -> Cost:
     """The medians of both times."""
     return Cost(statistics.median(cost.cpu_s for cost in costs), statistics.median(cost.wall_s for cost in costs))

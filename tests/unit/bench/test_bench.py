@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import bench
-from pipelines.bench import dag_parse, ingest, loop, result, simulate
+from pipelines.bench import align, asof, dag_parse, ingest, loop, result, simulate
 from pipelines.errors import ConfigError
 
 
@@ -14,6 +14,8 @@ def results():
         "dag_parse": dag_parse.run(repeats=2),
         "ingest": ingest.run(trip_minutes=5.0, rounds=1),  # the clocks of a much shorter trip fail their suite
         "simulate": simulate.run(vehicles=1, trip_minutes=1.0, rounds=1),
+        "asof": asof.run(num_left=20_000, rounds=1),
+        "align": align.run(hours=0.1),
         "loop": loop.run(num_examples=64, batch=32, rounds=1),
     }
 
@@ -29,7 +31,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         bench.run("speed")
 
 
-@pytest.mark.parametrize("name", ["dag_parse", "ingest", "simulate", "loop"])
+@pytest.mark.parametrize("name", ["dag_parse", "ingest", "simulate", "asof", "align", "loop"])
 def test_a_benchmark_returns_ours_and_the_peers_figures_in_the_one_shape(results, name):
     found = results[name]
 

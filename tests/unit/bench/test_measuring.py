@@ -34,3 +34,9 @@ def test_the_median_is_taken_of_each_time_by_itself():
     costs = [Cost(1.0, 9.0), Cost(2.0, 3.0), Cost(9.0, 4.0)]
 
     assert measuring.median(costs) == pytest.approx(Cost(2.0, 4.0))
+
+
+def test_memory_that_is_given_back_counts_while_it_was_held():
+    held_bytes = measuring.peak_bytes(lambda: len(b"x" * 300_000_000))
+
+    assert held_bytes == pytest.approx(300_000_000, rel=0.1)
