@@ -3,6 +3,7 @@
 - `flow`      calibrate, screen, tie, align, locate, account
 - `passport`  what the result says about itself, in numbers
 - `rows`      instant, place and reason of every row
+- `report`    all of it for a person, as one HTML page
 - `folder`    all of it as files, for `trackside sync`
 """
 

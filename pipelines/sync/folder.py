@@ -2,6 +2,7 @@
 
 DIR/rows.parquet       instant, place and reason of every row of every sensor (see `rows`)
     aligned.parquet    all channels on one time base
+    report.html        the same for a person, with charts (see `report`)
     report.json        the numbers: clocks, sensors, position, coverage, refusals; written last
 
 All are written under other names first, so that a crash leaves the old files or the new ones.
@@ -18,9 +19,10 @@ from pipelines.errors import RecordingError
 from pipelines.ingest import metropt3_windows, sources
 from pipelines.ingest.reader import Recording
 from pipelines.sync.flow import OnProgress, SyncedRecording, synchronise, unheard
+from pipelines.sync.report import page
 from pipelines.sync.rows import write_rows
 
-ROWS, ALIGNED, REPORT = "rows.parquet", "aligned.parquet", "report.json"
+ROWS, ALIGNED, PAGE, REPORT = "rows.parquet", "aligned.parquet", "report.html", "report.json"
 
 
 def sync(uri: str, out: str, on_progress: OnProgress = unheard) -> dict[str, Any]:
@@ -74,11 +76,13 @@ def _write(recording: Recording, out: str, on_progress: OnProgress) -> dict[str,
         raise RecordingError(f"{recording.recording_id}: no row has a place in time: {_why(synced)}")
     report = _report(synced)
     with ExitStack() as files:
-        report_at, aligned_at, rows_at = (
-            files.enter_context(storage.replacement(storage.join(out, name))) for name in (REPORT, ALIGNED, ROWS)
+        report_at, page_at, aligned_at, rows_at = (
+            files.enter_context(storage.replacement(storage.join(out, name))) for name in (REPORT, PAGE, ALIGNED, ROWS)
         )
         write_rows(rows_at, synced, on_progress)
         synced.aligned.write_parquet(aligned_at, compression="zstd", compression_level=1)
+        on_progress("draw", PAGE)
+        page_at.write_text(page(synced, beside={name: name for name in (ROWS, ALIGNED, REPORT)}))
         report_at.write_text(json.dumps(report, indent=1, allow_nan=False))
     return report
 

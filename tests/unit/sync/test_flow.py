@@ -11,6 +11,7 @@ from pipelines.ingest.reader import FAULT_SCHEMA, Encoding, Recording, SensorRow
 from pipelines.simulate.fleet import write_bundle
 from pipelines.simulate.trip import simulate_trip
 from pipelines.sync import synchronise
+from pipelines.sync.report import page
 
 SEEDS = (3, 7)  # of the seeds, 7 has a lying server and three steps of one clock
 
@@ -226,6 +227,7 @@ def test_odd_recordings_are_accounted_for_and_never_a_crash(short, oddity):
     synced = synchronise(recording)
 
     json.dumps(synced.report(), allow_nan=False)
+    assert page(synced).endswith("</html>")
     for sensor, num_in in synced.rows_in.items():
         assert num_in == recording.sensors[sensor].rows.height
         assert num_in == synced.rows_used[sensor] + sum(synced.rejected[sensor].values())

@@ -8,7 +8,7 @@ from pipelines import storage
 from pipelines.errors import ObjectNotFoundError, RecordingError
 from pipelines.sync import folder
 
-FILES = {"rows.parquet", "aligned.parquet", "report.json"}
+FILES = {"rows.parquet", "aligned.parquet", "report.html", "report.json"}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_progress_names_the_stages_and_the_sensors(bundle, tmp_path):
 
     folder.sync(str(bundle), str(tmp_path / "out"), lambda *what: told.append(what))
 
-    stages = ["read", "calibrate", "screen", "tie", "align", "locate", "write"]
+    stages = ["read", "calibrate", "screen", "tie", "align", "locate", "write", "draw"]
     assert list(dict.fromkeys(stage for stage, _ in told)) == stages
     assert {("screen", "aba"), ("align", "aba"), ("write", "aba")} <= set(told)
 
