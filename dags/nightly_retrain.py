@@ -6,7 +6,8 @@
    Whatever dies meanwhile, the retry finds the same job, or resumes it from its newest checkpoint, in the same run.
 4. **evaluate** scores the model on held-out data beside the champion and naive baselines.
 5. **register** records it as a candidate with its evidence.
-6. **promote** moves the alias `champion` if the gate passes; if not, the task is skipped and its log says why.
+6. **promote** makes it champion if the gate passes, with a line in the ledger; if not, the task is skipped and its log
+   says why.
 
 A run's work is named after the run: cleared tasks find and replace what they wrote before.
 """
@@ -78,6 +79,7 @@ def nightly_retrain():
         task_id="promote",
         candidate=candidate,
         report=report,
+        key=RUN_KEY,
         force="{{ params.force_promote }}",
         outlets=[MODEL_CHAMPION],
     )

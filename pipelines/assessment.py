@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from torch import nn
 
-from pipelines import registry, runs, storage, tracking
+from pipelines import promotion, registry, runs, storage, tracking
 from pipelines.config import Recipe
 from pipelines.errors import ConfigError
 from pipelines.evaluate import Report, Scored, plots
@@ -21,6 +21,7 @@ from pipelines.evaluate.events import AlarmRule, Event, score_events
 from pipelines.evaluate.rows import best_f1_threshold, score_rows
 from pipelines.ingest import events, landing
 from pipelines.models import build_model, calibrate, score_windows
+from pipelines.promotion import Act
 from pipelines.splits import share_in_events
 from pipelines.train.checkpoint import read_checkpoint
 from pipelines.train.outcome import read_outcome
@@ -105,16 +106,16 @@ def register(plan_location: str, report_location: str) -> str:
     return f"{plan.recipe.name}/{version}"
 
 
-def promote(candidate: str, report_location: str, *, force: bool) -> dict[str, Any]:
-    """Let the gate decide about `<model name>/<version>`; the alias moves if it passes or is forced."""
+def promote(candidate: str, report_location: str, *, force: bool, act: Act) -> dict[str, Any]:
+    """Let the gate decide about `<model name>/<version>`; it becomes champion if it passes or is forced."""
     name, _, version = candidate.partition("/")
     run = report_location.rpartition("/")[0]
     report = Report.from_dict(storage.read_json(report_location))
-    present = registry.champion_version(name)
+    present = promotion.champion(name)
     rules = registry.gate(runs.recipe_of(run).gate, report)
     if present not in ("", version):
         rules = (*rules, registry.compared_with(present, name=name, report=report))
-    decision: dict[str, Any] = registry.promote(name, version, rules=rules, force=force).to_dict()
+    decision = promotion.promote(name, version, previous=present, rules=rules, force=force, act=act).to_dict()
     storage.write_json(storage.join(run, DECISION), decision)
     return decision
 

@@ -3,10 +3,12 @@
 With `--json` a command prints one JSON object on stdout and nothing else; logs and progress go to stderr.
 """
 
+import getpass
 import json
 import logging
 import os
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -173,7 +175,9 @@ def train(
     if data:
         _ingest(data)
     run_key = f"{recipe}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    result = steps.retrain(recipe, run_key=run_key, workers=max_workers, epochs=epochs, force=force_promote)
+    result = steps.retrain(
+        recipe, run_key=run_key, decided_by=_person(), workers=max_workers, epochs=epochs, force=force_promote
+    )
     _show(result, as_json=json_)
 
 
@@ -232,15 +236,78 @@ def show_model(name: str, version: str, json_: Json = False) -> None:
 
 
 @models_app.command("promote")
-def promote_model(name: str, version: str, force: bool = False, json_: Json = False) -> None:
+def promote_model(
+    name: str,
+    version: str,
+    reason: Annotated[str, typer.Option(help="Why, for the ledger.")] = "",
+    force: Annotated[bool, typer.Option(help="Make it champion whatever the gate says.")] = False,
+    json_: Json = False,
+) -> None:
     """Make a version champion if its report passes the gate, or by force."""
     _use_services()
-    _show(steps.promote_version(name, version, force=force), as_json=json_)
+    decision = steps.promote_version(
+        name, version, key=_new_key("promote"), decided_by=_person(), reason=reason, force=force
+    )
+    _show(decision, as_json=json_)
+
+
+@models_app.command("rollback")
+def roll_back(
+    name: str,
+    version: Annotated[str, typer.Argument(help="Empty: the one that the present champion replaced.")] = "",
+    *,
+    reason: Annotated[str, typer.Option(help="Why, for the ledger.")],
+    json_: Json = False,
+) -> None:
+    """Make an earlier version champion again."""
+    _use_services()
+    line = steps.roll_back(name, version, key=_new_key("rollback"), decided_by=_person(), reason=reason)
+    _show(line["change"], as_json=json_)
+
+
+@models_app.command("history")
+def model_history(name: str, json_: Json = False) -> None:
+    """Who made which version champion, when and why."""
+    _use_services()
+    lines = steps.model_history(name)
+    if json_:
+        _print_json({"lines": lines})
+        return
+    table = Table("line", "decided", "action", "from", "to", "by", "reason", "against the gate")
+    for line in lines:
+        change = line["change"]
+        cells = (line["decided_at"], change["action"], change["from_version"], change["to_version"])
+        forced = "yes" if change["is_forced"] else ""
+        table.add_row(str(line["sequence"]), *cells, change["decided_by"], change["reason"], forced)
+    out.print(table)
+
+
+@models_app.command("verify")
+def verify_model(name: str, json_: Json = False) -> None:
+    """Check the ledger against tampering and the registry against the ledger; exit code 1 if something is wrong."""
+    _use_services()
+    problems = steps.verify_model(name)
+    if json_:
+        _print_json({"model": name, "problems": problems})
+    else:
+        out.print("\n".join(problems) or f"the ledger of {name} is whole, and the registry agrees with it")
+    if problems:
+        raise typer.Exit(1)
 
 
 def home() -> Path:
     """Where the local services keep their state."""
     return services.default_home().resolve()
+
+
+def _person() -> str:
+    """Who is at this shell, for the ledger."""
+    return f"{getpass.getuser()} (shell)"
+
+
+def _new_key(action: str) -> str:
+    """A name for an act that nobody retries by name."""
+    return f"shell/{action}/{uuid.uuid4()}"
 
 
 def _progress(found: Iterable[services.ServiceStatus]) -> str:

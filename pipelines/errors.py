@@ -50,6 +50,10 @@ class ConflictError(TracksideError):
     retryable = True
 
 
+class LedgerError(TracksideError):
+    """The promotion ledger is broken, or must not be written to now."""
+
+
 class TrackingError(TracksideError):
     """The MLflow server did not answer."""
 

@@ -1,4 +1,4 @@
-"""The model registry: versions that carry their evidence, and the alias `champion` that moves only through the gate.
+"""The model registry: versions that carry their evidence, and the rules by which one may become champion.
 
 A version is exported with `torch.export` (MLflow's `pt2` format), so that loading one never runs a stranger's pickle.
 What a scorer must know beside the network (recipe, columns, alarm threshold) travels in the model's metadata.
@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from pipelines.models import in_batches
 os.environ.setdefault("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 import mlflow  # after the two switches, which are read at its import
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
 CHAMPION = "champion"
@@ -42,29 +43,6 @@ class Rule:
     passed: bool
     detail: str
     """The numbers that decided."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
-    """What the gate said of a candidate, and what was done."""
-
-    model: str
-    version: str
-    promoted: bool
-    forced: bool
-    previous: str
-    """Version that was champion before; empty if there was none."""
-
-    rules: tuple[Rule, ...]
-
-    @property
-    def reasons(self) -> list[str]:
-        """Rules that did not pass, in words."""
-        return [f"{rule.name}: {rule.detail}" for rule in self.rules if not rule.passed]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {**asdict(self), "reasons": self.reasons}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,15 +151,45 @@ def champion_version(name: str) -> str:
             raise
 
 
-def tag_of(name: str, version: str, tag: str) -> str:
-    """A tag of a registered version; raise `ObjectNotFoundError` if there is no such version or tag."""
+def set_champion(name: str, version: str) -> None:
+    """Point the alias `champion` of a registered model at a version; only `promotion` decides about that."""
+    with tracking.translated():
+        mlflow.MlflowClient().set_registered_model_alias(name, CHAMPION, version)
+
+
+def model_tag(name: str, tag: str) -> str:
+    """A tag of a registered model as a whole; empty if there is no such model or tag."""
     with tracking.translated():
         try:
-            tags = mlflow.MlflowClient().get_model_version(name, version).tags
+            return str(mlflow.MlflowClient().get_registered_model(name).tags.get(tag, ""))
         except MlflowException as err:
             if err.error_code in _UNKNOWN:
-                raise ObjectNotFoundError(f"model {name!r} has no version {version!r}") from err
+                return ""
             raise
+
+
+def set_model_tag(name: str, tag: str, value: str) -> None:
+    """Set a tag of a registered model as a whole."""
+    with tracking.translated():
+        mlflow.MlflowClient().set_registered_model_tag(name, tag, value)
+
+
+def set_tags(name: str, version: str, tags: dict[str, str]) -> None:
+    """Set tags of a registered version."""
+    with tracking.translated():
+        client = mlflow.MlflowClient()
+        for tag, value in tags.items():
+            client.set_model_version_tag(name, version, tag, value)
+
+
+def run_of(name: str, version: str) -> str:
+    """MLflow run that a registered version came from; raise `ObjectNotFoundError` if there is no such version."""
+    return str(_version(name, version).run_id)
+
+
+def tag_of(name: str, version: str, tag: str) -> str:
+    """A tag of a registered version; raise `ObjectNotFoundError` if there is no such version or tag."""
+    tags = _version(name, version).tags
     if tag not in tags:
         raise ObjectNotFoundError(f"{name} version {version} has no tag {tag!r}: it was not registered by this project")
     return str(tags[tag])
@@ -221,33 +229,6 @@ def _rivals(rules: GateConfig, report: Report) -> list[Scored]:
     return [*champion, *(report.baselines if rules.beat_baselines else ())]
 
 
-def promote(name: str, version: str, *, rules: tuple[Rule, ...], force: bool) -> Decision:
-    """Move the alias `champion` to `version` if every rule passed, or if a person forces it.
-
-    The decision is stored as tags of the version either way.
-    """
-    previous = champion_version(name)
-    passed = all(rule.passed for rule in rules)
-    decision = Decision(
-        model=name,
-        version=version,
-        promoted=passed or force,
-        forced=force and not passed,
-        previous="" if previous == version else previous,
-        rules=rules,
-    )
-    with tracking.translated():
-        client = mlflow.MlflowClient()
-        client.set_model_version_tag(name, version, "trackside.gate", "passed" if passed else "failed")
-        client.set_model_version_tag(name, version, "trackside.decision", json.dumps(decision.to_dict())[:5000])
-        if decision.promoted:
-            client.set_registered_model_alias(name, CHAMPION, version)
-    for rule in rules:
-        logger.info("gate: %s %s: %s", "pass" if rule.passed else "FAIL", rule.name, rule.detail)
-    logger.info("%s version %s: promoted %s, champion before: %s", name, version, decision.promoted, previous or "none")
-    return decision
-
-
 def list_versions(name: str = "") -> list[dict[str, Any]]:
     """All versions of one registered model, or of all, newest first, with their aliases and tags."""
     with tracking.translated():
@@ -267,6 +248,16 @@ def list_versions(name: str = "") -> list[dict[str, Any]]:
                 client.search_model_versions(f"name = '{model.name}'"), key=lambda found: -int(found.version)
             )
         ]
+
+
+def _version(name: str, version: str) -> ModelVersion:
+    with tracking.translated():
+        try:
+            return mlflow.MlflowClient().get_model_version(name, version)
+        except MlflowException as err:
+            if err.error_code in _UNKNOWN:
+                raise ObjectNotFoundError(f"model {name!r} has no version {version!r}") from err
+            raise
 
 
 def _no_model(uri: str) -> ObjectNotFoundError:

@@ -196,18 +196,55 @@ def register(plan: str, report: str) -> str:
     return assessment.register(plan, report)
 
 
-def promote(candidate: str, report: str, *, force: bool = False) -> dict[str, Any]:
-    """Move the alias `champion` to the candidate if the gate passes; return the decision with its reasons."""
+def promote(
+    candidate: str, report: str, *, key: str, decided_by: str, force: bool = False, reason: str = "", dag_run: str = ""
+) -> dict[str, Any]:
+    """Make the candidate champion if the gate passes; return the decision with its reasons.
+
+    Args:
+        candidate: `<model name>/<version>`.
+        report: Location of its evaluation report.
+        key: Names this act; a retry has the same.
+        decided_by: Who asked for it.
+        force: Whether to promote against the gate.
+        reason: Why, for the ledger.
+        dag_run: Run of the orchestrator.
+    """
     from pipelines import assessment
+    from pipelines.promotion import Act
 
-    return assessment.promote(candidate, report, force=force)
+    act = Act(key=key, decided_by=decided_by, reason=reason or "the gate passed", dag_run=dag_run)
+    return assessment.promote(candidate, report, force=force, act=act)
 
 
-def promote_version(name: str, version: str, *, force: bool = False) -> dict[str, Any]:
+def promote_version(name: str, version: str, *, key: str, decided_by: str, reason: str, force: bool) -> dict[str, Any]:
     """Let the gate decide about a registered version by the report that it was registered with."""
     from pipelines import registry
 
-    return promote(f"{name}/{version}", registry.tag_of(name, version, "trackside.report"), force=force)
+    report = registry.tag_of(name, version, "trackside.report")
+    return promote(f"{name}/{version}", report, key=key, decided_by=decided_by, reason=reason, force=force)
+
+
+def roll_back(name: str, version: str, *, key: str, decided_by: str, reason: str) -> dict[str, Any]:
+    """Make an earlier version champion again (empty: the one before the present); return the line of the ledger."""
+    from pipelines import promotion
+
+    made = promotion.rollback(name, version, act=promotion.Act(key=key, decided_by=decided_by, reason=reason))
+    return promotion.as_dict(made)
+
+
+def model_history(name: str) -> list[dict[str, Any]]:
+    """Who made which version champion, when and why: the lines of the ledger, oldest first."""
+    from pipelines import promotion
+
+    return promotion.history(name)
+
+
+def verify_model(name: str) -> list[str]:
+    """What does not agree between ledger and registry, in words."""
+    from pipelines import promotion
+
+    return promotion.verify(name)
 
 
 def mlflow_run_url(plan: str) -> str:
@@ -219,7 +256,13 @@ def mlflow_run_url(plan: str) -> str:
 
 
 def retrain(
-    recipe: str, *, run_key: str, workers: int | None = None, epochs: int | None = None, force: bool = False
+    recipe: str,
+    *,
+    run_key: str,
+    decided_by: str,
+    workers: int | None = None,
+    epochs: int | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """All steps from windows to promotion in this process; return the summary.
 
@@ -235,7 +278,7 @@ def retrain(
     planned = plan(build_windows(recipe=recipe, run_key=run_key, workers=workers, epochs=epochs))
     _train_and_wait(planned)
     report = evaluate(planned)
-    promote(register(planned, report), report, force=force)
+    promote(register(planned, report), report, key=run_key, decided_by=decided_by, force=force)
     return summary(planned)
 
 

@@ -10,6 +10,7 @@ other modules pass locations (URIs) around and leave to this one what is in the 
     events/                                         known events of each source
     docs/…                                          Data Docs of the validations
     tables/<source>/                                Delta tables of aligned data, partitioned by vehicle and day
+    ledger/<model>/                                 who made which version champion, a line an object
     runs/<run key>/                                 windows, plan, checkpoints and report of one training
 
 Objects are replaced atomically: a reader sees the old or the new one, never a part. `write_bytes(…, if_absent=True)` is

@@ -88,25 +88,35 @@ def _is_still_running(context: Context) -> bool:
 class PromoteOperator(BaseOperator):
     """Let the gate decide about a candidate; a refusal skips the task, so that nobody is told of a new champion."""
 
-    template_fields: Sequence[str] = ("candidate", "report", "force")
+    template_fields: Sequence[str] = ("candidate", "report", "key", "force")
 
-    def __init__(self, *, candidate: str, report: str, force: bool, **kwargs: Any) -> None:
+    def __init__(self, *, candidate: str, report: str, key: str, force: bool, **kwargs: Any) -> None:
         """Say what is to be decided.
 
         Args:
             candidate: `<model name>/<version>`.
             report: Location of its evaluation report.
+            key: Names the act in the ledger; the same in every retry.
             force: Whether to promote against the gate.
             kwargs: What every operator takes.
         """
         super().__init__(**kwargs)
         self.candidate = candidate
         self.report = report
+        self.key = key
         self.force = force
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Return the decision; skipped or not, it is the task's XCom."""
-        decision = steps.promote(self.candidate, self.report, force=self.force)
+        run = context["dag_run"]
+        decision = steps.promote(
+            self.candidate,
+            self.report,
+            key=self.key,
+            decided_by=run.triggering_user_name or "schedule",
+            force=self.force,
+            dag_run=f"{run.dag_id}/{run.run_id}",
+        )
         if not decision["promoted"]:
             context["ti"].xcom_push(key="return_value", value=decision)
             raise AirflowSkipException(f"{self.candidate} was not promoted: {'; '.join(decision['reasons'])}")

@@ -34,6 +34,7 @@ RETRY_POLICY = ExceptionRetryPolicy(
                 "pipelines.errors.CheckpointError",
                 "pipelines.errors.ConfigError",
                 "pipelines.errors.DataQualityError",
+                "pipelines.errors.LedgerError",
                 "pipelines.errors.NonFiniteLossError",
                 "pipelines.errors.ObjectNotFoundError",
                 "pipelines.errors.RecordingError",

@@ -61,7 +61,8 @@ def context():
         pushed=pushed,
     )
     ti.get_task_states = lambda *, dag_id, task_ids, run_ids, map_index: {run_ids[0]: {task_ids[0]: ti.state}}
-    return {"ti": ti}
+    run = SimpleNamespace(dag_id=ti.dag_id, run_id=ti.run_id, triggering_user_name=None)
+    return {"ti": ti, "dag_run": run}
 
 
 def train_operator():
@@ -178,27 +179,35 @@ def test_a_batch_that_fails_its_suite_fails_the_task_with_the_reason(monkeypatch
 
 
 def promote_operator(force=False):
-    return PromoteOperator(task_id="promote", candidate="smoke/3", report="report.json", force=force)
+    return PromoteOperator(task_id="promote", candidate="smoke/3", report="report.json", key="night", force=force)
 
 
-def test_a_promotion_is_the_tasks_result(monkeypatch, context):
+@pytest.mark.parametrize(("user", "decided_by"), [("ada", "ada"), (None, "schedule")])
+def test_a_promotion_is_the_tasks_result_and_says_who_asked(monkeypatch, context, user, decided_by):
     asked = []
 
-    def promote(candidate, report, *, force):
-        asked.append((candidate, report, force))
+    def promote(candidate, report, **named):
+        asked.append((candidate, report, named))
         return {"promoted": True, "reasons": ["0.91 against 0.88"]}
 
     monkeypatch.setattr(steps, "promote", promote)
+    context["dag_run"].triggering_user_name = user
 
     decision = promote_operator(force=True).execute(context)
 
     assert decision == {"promoted": True, "reasons": ["0.91 against 0.88"]}
-    assert asked == [("smoke/3", "report.json", True)]
+    named = {
+        "key": "night",
+        "decided_by": decided_by,
+        "force": True,
+        "dag_run": "nightly_retrain/scheduled__2026-01-12T02:00:00+00:00",
+    }
+    assert asked == [("smoke/3", "report.json", named)]
 
 
 def test_a_refusal_skips_the_task_says_why_and_keeps_the_decision(monkeypatch, context):
     decision = {"promoted": False, "reasons": ["auc 0.7 is below 0.8", "worse than the champion"]}
-    monkeypatch.setattr(steps, "promote", lambda candidate, report, *, force: decision)
+    monkeypatch.setattr(steps, "promote", lambda candidate, report, **named: decision)
 
     with pytest.raises(AirflowSkipException, match=r"smoke/3 was not promoted: auc 0\.7 is below 0\.8; worse than"):
         promote_operator().execute(context)

@@ -116,7 +116,7 @@ def finished_job(fleet, mlflow_database, tmp_path_factory):
         steps.train(plan)
         report = steps.evaluate(plan)
         candidate = steps.register(plan, report)
-        steps.promote(candidate, report)
+        steps.promote(candidate, report, key="first", decided_by="ada")
     return Job(folder / "lake", str(recipe), windows, plan, report, candidate)
 
 

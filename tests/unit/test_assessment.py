@@ -8,9 +8,12 @@ from pipelines.errors import ConfigError
 from pipelines.evaluate import Report
 from pipelines.ingest import landing
 from pipelines.ingest.metropt3_windows import FEATURES
+from pipelines.promotion import Act
 from pipelines.train.outcome import read_outcome
 from pipelines.train.plan import load_plan
 from pipelines.windows import load_windows
+
+ACT = Act(key="by hand", decided_by="ada", reason="a test")
 
 LABELLED = """
 name = "labelled_windows"
@@ -179,8 +182,8 @@ def test_a_candidate_below_the_minimum_is_refused_unless_forced(labelled, monkey
     monkeypatch.setenv("TRACKSIDE_LAKE", plan.partition("/runs/")[0])
     candidate = assessment.register(plan, report)
 
-    refused = assessment.promote(candidate, report, force=False)
-    forced = assessment.promote(candidate, report, force=True)
+    refused = assessment.promote(candidate, report, force=False, act=ACT)
+    forced = assessment.promote(candidate, report, force=True, act=ACT)
 
     assert (refused["promoted"], refused["forced"]) == (False, False)
     assert any(reason.startswith("minimum score: f1 is 0.") for reason in refused["reasons"])

@@ -183,3 +183,19 @@ def test_without_a_server_the_models_are_not_looked_for_in_the_working_directory
     assert code == 1
     assert "ConfigError: MLFLOW_TRACKING_URI is not set" in err
     assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_the_history_of_a_model_says_who_decided_and_verify_finds_nothing_wrong(trackside, job):
+    history = trackside("models", "history", "short_trips", "--json")
+    verified = trackside("models", "verify", "short_trips")
+
+    (line,) = json.loads(history[1])["lines"]
+    assert (line["change"]["to_version"], line["change"]["decided_by"]) == ("1", "ada")
+    assert verified[:2] == (0, "the ledger of short_trips is whole, and the registry agrees with it\n")
+
+
+def test_a_rollback_without_a_reason_is_refused(trackside, job):
+    code, out, err = trackside("models", "rollback", "short_trips")
+
+    assert (code, out) == (2, "")
+    assert "--reason" in err

@@ -11,13 +11,11 @@ from pipelines.config import GateConfig, parse_recipe
 from pipelines.errors import ConfigError, ObjectNotFoundError
 from pipelines.evaluate import Report, Scored
 from pipelines.models import build_model, fit_statistics, score_windows
-from pipelines.registry import Rule
 from pipelines.tracking import open_run
 
 pytestmark = pytest.mark.usefixtures("mlflow")
 
 COLUMNS = ("pressure_bar", "current_a", "oil_c")
-PASSED, FAILED = (Rule(name="r", passed=passed, detail="0.5 of 0.7") for passed in (True, False))
 GATE = GateConfig(metric="f1", minimum=0.7)
 
 
@@ -126,40 +124,13 @@ def test_a_report_says_nothing_about_a_champion_that_it_did_not_see(champion, pr
     assert f"the champion is pump/{present}" in rule.detail
 
 
-def test_the_alias_moves_only_if_the_gate_passes_or_somebody_forces_it(make):
-    name = "pump_in_dispute"
-    first, second = make(name, "first"), make(name, "second")
-
-    refused = registry.promote(name, first, rules=(PASSED, FAILED), force=False)
-    champion_after_refusal = registry.champion_version(name)
-    passed = registry.promote(name, first, rules=(PASSED,), force=False)
-    forced = registry.promote(name, second, rules=(FAILED,), force=True)
-
-    assert champion_after_refusal == ""
-    assert [(d.promoted, d.forced, d.previous) for d in (refused, passed, forced)] == [
-        (False, False, ""),
-        (True, False, ""),
-        (True, True, first),
-    ]
-    assert refused.reasons == ["r: 0.5 of 0.7"]
-    assert registry.champion_version(name) == second
-    assert registry.tag_of(name, first, "trackside.gate") == "passed"
-    assert registry.tag_of(name, second, "trackside.gate") == "failed"
-
-
-def test_force_that_was_not_needed_is_not_called_so(make):
-    version = make("pump_without_dispute", "first")
-
-    assert not registry.promote("pump_without_dispute", version, rules=(PASSED,), force=True).forced
-
-
 def test_registering_the_same_training_twice_makes_one_version(make, pump):
     assert make("pump", "second") == pump[1]
     assert [version["version"] for version in registry.list_versions("pump")] == ["2", "1"]
 
 
 def test_versions_are_listed_newest_first_with_aliases_and_evidence(make, pump):
-    registry.promote("pump", pump[0], rules=(PASSED,), force=False)
+    registry.set_champion("pump", pump[0])
 
     newer, older = registry.list_versions("pump")
 
