@@ -199,7 +199,15 @@ def bench(name: Annotated[str, typer.Argument(help="One benchmark, or all.")] = 
     from pipelines import bench as benchmarks
 
     results = benchmarks.run(name)
-    _show({**results}, as_json=json_)
+    if json_:
+        _print_json({**results})
+    else:
+        for each, result in results.items():
+            sides, rows = benchmarks.as_table(result)
+            table = Table("figure", *sides, "limit", title=f"{each}: {'passed' if result['passed'] else 'missed'}")
+            for row in rows:
+                table.add_row(row.figure, *row.values, row.limit)
+            out.print(table)
     if not all(result["passed"] for result in results.values()):
         raise typer.Exit(1)
 

@@ -6,10 +6,12 @@ A module of this package with a function `run` is a benchmark; `result` says wha
 import logging
 from importlib import import_module
 
-from pipelines.bench.result import Result
+from pipelines.bench.result import Result, as_table
 from pipelines.errors import ConfigError
 
-NAMES = ("dag_parse", "simulate", "ingest", "asof", "align", "loop", "demo")
+__all__ = ["NAMES", "Result", "as_table", "run"]
+
+NAMES = ("dag_parse", "simulate", "ingest", "asof", "align", "sync", "loop", "demo")
 """Modules of this package, imported when they are run; `demo` is the last one because it takes minutes."""
 
 logger = logging.getLogger(__name__)

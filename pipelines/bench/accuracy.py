@@ -167,6 +167,11 @@ def missed(score: TripScore, trip: Trip, difficulty: Difficulty) -> list[str]:
     return lines
 
 
+def time_errors_ms(trip: Trip, rows: pl.DataFrame) -> dict[str, np.ndarray]:
+    """Errors of the good rows of every sensor that have an instant; of `rows`, `sensor, row, t_utc_ns` are enough."""
+    return {name: _time_error_ns(_beside_truth(trip, rows, name)) * 1e-6 for name in trip.frames}
+
+
 def score_rows(trip: Trip, rows: pl.DataFrame) -> dict[str, RowScore]:
     """Score the rows of every sensor of the trip; a sensor that `rows` lacks has no accepted rows."""
     return {name: _score_sensor(_beside_truth(trip, rows, name)) for name in trip.frames}
@@ -213,18 +218,20 @@ def _beside_truth(trip: Trip, rows: pl.DataFrame, sensor: str) -> pl.DataFrame:
     truth = trip.truth.rows[sensor].select(
         "row", pl.col("t_utc_ns").alias("true_ns"), pl.col("line_m").alias("true_m"), pl.col("reason").alias("why")
     )
-    found = rows.filter(pl.col("sensor") == sensor).select(
-        pl.col("row").cast(pl.Int64), "t_utc_ns", "sigma_ns", "line_m", "position_sigma_m"
-    )
+    found = rows.filter(pl.col("sensor") == sensor).drop("sensor", "reason", "value_ok", strict=False)
     return truth.with_columns(measured_ns=trip.truth.measured_utc_ns[sensor]).join(
         found, on="row", how="left", maintain_order="left"
     )
 
 
+def _time_error_ns(beside: pl.DataFrame) -> np.ndarray:
+    return (beside["t_utc_ns"] - beside["true_ns"]).drop_nulls().to_numpy()
+
+
 def _score_sensor(beside: pl.DataFrame) -> RowScore:
     good = beside.filter(pl.col("true_ns").is_not_null())
     accepted = good.filter(pl.col("t_utc_ns").is_not_null())
-    error_ns_T = (accepted["t_utc_ns"] - accepted["true_ns"]).to_numpy()
+    error_ns_T = _time_error_ns(accepted)
     spoilt = beside.filter(pl.col("why") == "bad_stamp")
     is_handled_T = spoilt["t_utc_ns"].is_null() | ((spoilt["t_utc_ns"] - spoilt["measured_ns"]).abs() <= RECOVERED_NS)
     return RowScore(

@@ -24,8 +24,8 @@ import importlib, json, logging, os, sys
 
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 logging.basicConfig(level=logging.ERROR)
-module, arguments = sys.argv[1:]
-print(json.dumps(importlib.import_module(module).measure(**json.loads(arguments))))
+module, function, arguments = sys.argv[1:]
+print(json.dumps(getattr(importlib.import_module(module), function)(**json.loads(arguments))))
 """
 
 
@@ -52,6 +52,29 @@ def timed(function: Callable[..., T], *arguments: Any, **named: Any) -> tuple[T,
     return result, Cost(time.process_time() - cpu_s, time.perf_counter() - wall_s)
 
 
+class Laps:
+    """What the stages of a piece of work take that says when each of them begins."""
+
+    def __init__(self) -> None:
+        """Begin with no stage."""
+        self.costs: dict[str, Cost] = {}
+        self._stage = ""
+        self._began = Cost(time.process_time(), time.perf_counter())
+
+    def begin(self, stage: str, thing: str = "") -> None:
+        """End the stage before; time of a stage that comes back is added to what it has."""
+        now = Cost(time.process_time(), time.perf_counter())
+        if self._stage:
+            lap = Cost(now.cpu_s - self._began.cpu_s, now.wall_s - self._began.wall_s)
+            self.costs[self._stage] = self.costs.get(self._stage, Cost(0.0, 0.0)) + lap
+        self._stage, self._began = stage, now
+
+    def end(self) -> dict[str, Cost]:
+        """End the last stage; return what each took."""
+        self.begin("")
+        return self.costs
+
+
 def peak_bytes(function: Callable[..., Any], *arguments: Any) -> int:
     """Call a function; return by how much it raised the memory of this process at its worst, its result included."""
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from what is held now
@@ -71,15 +94,16 @@ def median(costs: Sequence[Cost]) -> Cost:
     return Cost(statistics.median(cost.cpu_s for cost in costs), statistics.median(cost.wall_s for cost in costs))
 
 
-def on_one_core(module: str, *, variables: dict[str, str], **arguments: Any) -> Any:
-    """Call `measure(**arguments)` of a module in a process with one core and one thread of each library.
+def on_one_core(module: str, function: str = "measure", *, variables: dict[str, str], **arguments: Any) -> Any:
+    """Call `function(**arguments)` of a module in a process with one core and one thread of each library.
 
     Args:
         module: Full name of the module.
+        function: Name of the function.
         variables: Environment variables for it.
         arguments: Keyword arguments, ready for JSON, as the result must be.
     """
-    return run_python(_ON_ONE_CORE, module, json.dumps(arguments), variables=_ONE_THREAD | variables)
+    return run_python(_ON_ONE_CORE, module, function, json.dumps(arguments), variables=_ONE_THREAD | variables)
 
 
 def run_python(code: str, *arguments: str, variables: dict[str, str]) -> Any:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import bench
-from pipelines.bench import align, asof, dag_parse, ingest, loop, result, simulate
+from pipelines.bench import align, asof, dag_parse, ingest, loop, result, simulate, sync
 from pipelines.errors import ConfigError
 
 
@@ -16,6 +16,7 @@ def results():
         "simulate": simulate.run(vehicles=1, trip_minutes=1.0, rounds=1),
         "asof": asof.run(num_left=20_000, rounds=1),
         "align": align.run(hours=0.1),
+        "sync": sync.run(trip_minutes=4.0, rounds=1, levels=["default"], num_joined=20_000),
         "loop": loop.run(num_examples=64, batch=32, rounds=1),
     }
 
@@ -41,6 +42,48 @@ def test_a_benchmark_returns_ours_and_the_peers_figures_in_the_one_shape(results
     limited = {figure for limits in found["target"].values() for figure in limits}
     assert set() != limited <= found["measured"].keys() | {"ratio"}
     assert json.loads(json.dumps(found)) == found
+
+
+def test_synchronisation_is_measured_beside_every_peer_on_the_same_figures(results):
+    found = results["sync"]
+    measured, peers = found["measured"], found["peer"]
+
+    assert found.keys() == result.Result.__annotations__.keys()
+    assert peers.keys() == {"pyxdf", "pyxdf_clocks_only", "pandas"}
+    for peer in peers.values():
+        assert {"median_ms", "p99_ms"} <= peer.keys() <= measured.keys()
+        assert peer["p99_ms"].keys() == measured["p99_ms"].keys()
+        assert peer["p99_ms"]["aba"] > measured["p99_ms"]["aba"] > 0
+    assert {"read", "calibrate", "screen", "align", "locate", "write"} <= measured["stages_cpu_ms"].keys()
+    assert measured["rows"] > 200_000
+    assert measured["memory_x"] > 0
+    assert measured["asof_rows_per_s"] > 0 < peers["pandas"]["asof_rows_per_s"]
+    assert measured["bars_missed"] == len(measured["missed"])
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_figures_lie_side_by_side_in_a_table_with_their_limits():
+    found = result.judge(
+        {"rows_per_s": 90, "p99_ms": {"odo": 0.5}, "missed": ["odo", "dop"]},
+        {"pyxdf": {"p99_ms": {"odo": 4.0}}, "pandas": {"rows_per_s": 45}},
+        ratio=None,
+        at_least={"rows_per_s": 100},
+    )
+
+    sides, rows = result.as_table(found)
+
+    assert sides == ["ours", "pyxdf", "pandas"]
+    assert rows == [
+        ("rows_per_s", ["90", "", "45"], "≥ 100"),
+        ("p99_ms.odo", ["0.5", "4.0", ""], ""),
+        ("missed", ["odo\ndop", "", ""], ""),
+    ]
+
+
+def test_a_single_peer_and_a_ratio_have_their_place_in_the_table():
+    found = result.judge({"cpu_ms": 9}, {"cpu_ms": 3}, ratio=3.0, at_most={"ratio": 2.0})
+
+    assert result.as_table(found) == (["ours", "peer"], [("cpu_ms", ["9", "3"], ""), ("ratio", ["3.0", ""], "≤ 2")])
 
 
 def test_all_runs_every_benchmark_once_and_in_order(monkeypatch):

@@ -40,3 +40,16 @@ def test_memory_that_is_given_back_counts_while_it_was_held():
     held_bytes = measuring.peak_bytes(lambda: len(b"x" * 300_000_000))
 
     assert held_bytes == pytest.approx(300_000_000, rel=0.1)
+
+
+def test_laps_add_up_stages_that_come_back():
+    laps = measuring.Laps()
+
+    for stage, seconds in (("read", 0.02), ("write", 0.05), ("read", 0.02)):
+        laps.begin(stage, "a file")
+        time.sleep(seconds)
+    costs = laps.end()
+
+    assert list(costs) == ["read", "write"]
+    assert costs["read"].wall_s >= 0.04
+    assert costs["write"].wall_s >= 0.05
