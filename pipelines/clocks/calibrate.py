@@ -11,47 +11,13 @@ import polars as pl
 
 from pipelines.clocks import clock_map, fit
 from pipelines.clocks.clock_map import ClockMap
-from pipelines.clocks.dejitter import dejitter
 from pipelines.clocks.exchanges import exchanges_of
 from pipelines.clocks.placing import RowStream
-from pipelines.clocks.stamps import NEAR_NS, UNORDERED_SHARE, RowFault, Stamps, in_round_of, read_stamps
+from pipelines.clocks.row_times import RowTimes, row_times
+from pipelines.clocks.stamps import NEAR_NS, RowFault, Stamps, in_round_of, read_stamps
 from pipelines.ingest.reader import ClockSpec, Encoding, Recording, SensorRows
 
 GPS_SIGMA_NS = 1e3
-FAULTS = tuple(RowFault)
-"""`fault_T` counts these from 1; 0 is a good row."""
-
-_ROUNDED_TO_NS = {
-    Encoding.EPOCH_S: 1_000_000,
-    Encoding.EPOCH_MS: 1_000_000,
-    Encoding.EPOCH_US: 1_000,
-    Encoding.LOCAL_TEXT: 1_000_000,
-    Encoding.TICKS_US_U32: 1_000,
-    Encoding.GPS_TOW: 1_000_000,
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class RowTimes:
-    """When the rows of one sensor were measured."""
-
-    utc_ns_T: np.ndarray
-    """Physical instant, nanoseconds UTC; means nothing where `fault_T` is not 0."""
-
-    sigma_ns_T: np.ndarray
-    """Standard error of the clock map at that instant."""
-
-    fault_T: np.ndarray
-    """0 for a good row, otherwise 1 + the position of its fault in `FAULTS`."""
-
-    used: np.ndarray
-    """Positions of the good rows, by instant."""
-
-    @property
-    def num_rejected(self) -> dict[str, int]:
-        """Rows that have no place in time, by fault."""
-        counts = np.bincount(self.fault_T, minlength=len(FAULTS) + 1)[1:]
-        return {str(fault): int(count) for fault, count in zip(FAULTS, counts, strict=True) if count}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,11 +35,8 @@ class Calibration:
 
     def with_map(self, recording: Recording, clock: ClockMap) -> "Calibration":
         """Return the calibration with another map for one clock."""
-        times = {
-            name: _times(sensor, self.stamps[name], clock) if sensor.clock_id == clock.clock_id else self.times[name]
-            for name, sensor in recording.sensors.items()
-        }
-        return replace(self, maps=self.maps | {clock.clock_id: clock}, times=times)
+        times = self.times | _times_of_clock(recording, self.stamps, clock.clock_id, clock)
+        return replace(self, maps=self.maps | {clock.clock_id: clock}, times=_events_within(recording, times))
 
 
 def calibrate(recording: Recording) -> Calibration:
@@ -91,9 +54,8 @@ def calibrate(recording: Recording) -> Calibration:
     clocks = {sensor.clock_id: _spec(recording, sensor) for sensor in recording.sensors.values()}
     fitted = {clock_id: _fit(recording, clock, stamps) for clock_id, clock in sorted(clocks.items())}
     maps = {clock_id: clock for clock_id, clock in fitted.items() if clock is not None}
-    times = {
-        name: _times(sensor, stamps[name], maps.get(sensor.clock_id)) for name, sensor in recording.sensors.items()
-    }
+    of_clocks = [_times_of_clock(recording, stamps, clock_id, maps.get(clock_id)) for clock_id in clocks]
+    times = {name: own for times in of_clocks for name, own in times.items()}
     return Calibration(maps=maps, stamps=stamps, times=_events_within(recording, times))
 
 
@@ -147,66 +109,23 @@ def _row_streams(
     return streams
 
 
-def _times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> RowTimes:
-    """Map the rows of one sensor to UTC and say which have no place there."""
-    dev_ns_T, is_bad_T = stamps
-    fault_T = np.zeros(len(dev_ns_T), dtype=np.uint8)
-    if fitted is None:
-        fault_T[:] = _code(RowFault.NO_CLOCK)
-        nothing_T = np.full(len(dev_ns_T), np.nan)
-        return RowTimes(utc_ns_T=dev_ns_T, sigma_ns_T=nothing_T, fault_T=fault_T, used=np.empty(0, dtype=np.int64))
-    if sensor.encoding is Encoding.TICKS_US_U32:
-        ends_ns = (fitted.segments[0].measured_ns[0], fitted.segments[-1].measured_ns[1])
-        dev_ns_T = in_round_of(dev_ns_T, is_bad_T, ends_ns)
-    utc_ns_T, sigma_ns_T = fitted.to_utc(dev_ns_T)
-    utc_ns_T -= round(sensor.latency_ms * 1e6)
-    fault_T[is_bad_T] = _code(RowFault.BAD_STAMP)
-    used = _by_instant(np.flatnonzero(~is_bad_T), utc_ns_T)
-    is_again = _is_again(sensor, utc_ns_T, used)
-    fault_T[used[is_again]] = _code(RowFault.DUPLICATE)
-    if sensor.nominal_rate_hz is not None and fitted.method in ("exchanges", "pairs", "signal"):
-        good = _in_turn(np.flatnonzero(fault_T == 0), utc_ns_T)
-        unit_ns = _ROUNDED_TO_NS.get(sensor.encoding, 1)
-        utc_ns_T[good], is_out_of_turn = dejitter(utc_ns_T[good], rate_hz=sensor.nominal_rate_hz, unit_ns=unit_ns)
-        fault_T[good[is_out_of_turn]] = _code(RowFault.BAD_STAMP)
-    used = _by_instant(np.flatnonzero(fault_T == 0), utc_ns_T)
-    return RowTimes(utc_ns_T=utc_ns_T, sigma_ns_T=sigma_ns_T, fault_T=fault_T, used=used)
+def _times_of_clock(
+    recording: Recording, stamps: dict[str, Stamps], clock_id: str, fitted: ClockMap | None
+) -> dict[str, RowTimes]:
+    """Map the rows of all sensors of one clock.
 
-
-def _code(fault: RowFault) -> int:
-    return FAULTS.index(fault) + 1
-
-
-def _by_instant(rows: np.ndarray, utc_ns_T: np.ndarray) -> np.ndarray:
-    """Sort positions of rows by instant, rows of one instant as they were stored."""
-    utc_ns = utc_ns_T[rows]
-    if (utc_ns[1:] >= utc_ns[:-1]).all():
-        return rows
-    return rows[np.argsort(utc_ns, kind="stable")]
-
-
-def _in_turn(rows: np.ndarray, utc_ns_T: np.ndarray) -> np.ndarray:
-    """Order in which rows were measured: as stored, or by instant where the file is in no order at all."""
-    if (np.diff(utc_ns_T[rows]) < 0).sum() > UNORDERED_SHARE * len(rows):
-        return _by_instant(rows, utc_ns_T)
-    return rows
-
-
-def _is_again(sensor: SensorRows, utc_ns_T: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Tell which of the rows `used` repeat the one before.
-
-    Two different rows may share an instant (a late stamp, two events); of more than two, the clock stood still.
+    A sensor without a beat cannot show how late its stamps are; those of the same device are taken for it.
     """
-    is_again = np.zeros(len(used), dtype=bool)
-    same = 1 + np.flatnonzero(utc_ns_T[used[1:]] == utc_ns_T[used[:-1]])
-    if not len(same):
-        return is_again
-    channels = [channel.name for channel in sensor.channels]
-    rows, before = (sensor.rows[used[at]].select(channels) for at in (same, same - 1))
-    is_equal = pl.DataFrame([rows[name].eq_missing(before[name]) for name in channels])
-    is_third = np.isin(same - 1, same)
-    is_again[same] = is_equal.select(pl.all_horizontal(pl.all())).to_series().to_numpy() | is_third
-    return is_again
+    times = {
+        name: row_times(sensor, stamps[name], fitted)
+        for name, sensor in recording.sensors.items()
+        if sensor.clock_id == clock_id
+    }
+    jitter_ns = max(own.jitter_ns for own in times.values())
+    return {
+        name: own if own.jitter_ns else replace(own, sigma_ns_T=np.hypot(own.sigma_ns_T, jitter_ns))
+        for name, own in times.items()
+    }
 
 
 def _events_within(recording: Recording, times: dict[str, RowTimes]) -> dict[str, RowTimes]:
@@ -220,14 +139,8 @@ def _events_within(recording: Recording, times: dict[str, RowTimes]) -> dict[str
         return times
     first_ns, last_ns = min(t[0] for t in regular) - NEAR_NS, max(t[1] for t in regular) + NEAR_NS
     return {
-        name: own if recording.sensors[name].nominal_rate_hz is not None else _within(own, first_ns, last_ns)
+        name: own.without((own.utc_ns_T < first_ns) | (own.utc_ns_T > last_ns), RowFault.BAD_STAMP)
+        if recording.sensors[name].nominal_rate_hz is None
+        else own
         for name, own in times.items()
     }
-
-
-def _within(times: RowTimes, first_ns: int, last_ns: int) -> RowTimes:
-    is_far_T = (times.fault_T == 0) & ((times.utc_ns_T < first_ns) | (times.utc_ns_T > last_ns))
-    fault_T = np.where(is_far_T, np.uint8(_code(RowFault.BAD_STAMP)), times.fault_T)
-    return RowTimes(
-        utc_ns_T=times.utc_ns_T, sigma_ns_T=times.sigma_ns_T, fault_T=fault_T, used=times.used[fault_T[times.used] == 0]
-    )

@@ -49,6 +49,9 @@ class RowFault(StrEnum):
     DUPLICATE = "duplicate"
     """The same instant was stored before."""
 
+    BESIDE_STEP = "beside_step"
+    """The clock was set, and whether before or after this row is not certain."""
+
     NO_CLOCK = "no_clock"
     """Nothing ties the device's clock to UTC."""
 

@@ -14,8 +14,9 @@ import polars as pl
 from pipelines import align, position
 from pipelines.align import Grid, Track
 from pipelines.channels import Kind
-from pipelines.clocks.calibrate import Calibration, RowTimes, calibrate
+from pipelines.clocks.calibrate import Calibration, calibrate
 from pipelines.clocks.clock_map import ClockMap
+from pipelines.clocks.row_times import RowTimes
 from pipelines.clocks.signal_sync import fit_signal
 from pipelines.ingest.reader import Recording, Refusal, SensorRows
 from pipelines.screen import Reason, screen

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipelines.clocks.calibrate import Calibration, RowTimes
+from pipelines.clocks.calibrate import Calibration
 from pipelines.clocks.clock_map import ClockMap
+from pipelines.clocks.row_times import RowTimes
 from pipelines.ingest.reader import Recording, SensorRows
 from pipelines.position import Position
 

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.clocks.calibrate import FAULTS, RowTimes
+from pipelines.clocks.row_times import FAULTS, RowTimes
 from pipelines.ingest.reader import SensorRows
 from pipelines.sync import passport
 from pipelines.sync.flow import REASONS, OnProgress, SyncedRecording, unheard
