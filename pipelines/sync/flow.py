@@ -19,6 +19,7 @@ from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.row_times import RowTimes
 from pipelines.clocks.signal_sync import fit_signal
 from pipelines.ingest.reader import Recording, Refusal, SensorRows
+from pipelines.position import Distance, TrackPosition, Travel
 from pipelines.screen import Reason, screen
 from pipelines.sync import passport
 
@@ -50,9 +51,8 @@ class SyncedRecording:
     value_faults: dict[str, np.ndarray]
     """``value_fault_T`` of each sensor: 1 + the position in `REASONS` of the first reading that is not believed."""
 
-    wheels: position.Rolled | None
-    where: position.Position
-    """At the instants of `aligned`."""
+    where: TrackPosition
+    """The way of the train, at any instant."""
 
     rows_in: dict[str, int]
     """Rows of each sensor's file."""
@@ -75,6 +75,11 @@ class SyncedRecording:
     def times(self) -> dict[str, RowTimes]:
         """Instant and fault of every row, by sensor."""
         return self.calibration.times
+
+    @property
+    def wheels(self) -> Distance | None:
+        """Distance that the odometer counted, slip and gaps included."""
+        return self.where.travel.wheels
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
@@ -115,11 +120,11 @@ def synchronise(
     screened = _screened(recording, calibration, recording.sensors, on_progress)
     calibration, screened = _tied(recording, calibration, screened, on_progress)
     tracks = _tracks(screened)
-    wheels = _wheels(tracks, recording.meta)
+    travelled = _travelled(recording, calibration, tracks)
     grid = align.make_grid(list(tracks.values()), rate_hz)
-    columns = _columns(tracks, wheels, grid, on_progress)
+    columns = _columns(tracks, travelled, grid, on_progress)
     on_progress("locate", f"{grid.length} instants")
-    where = _located(grid.t_ns_G, recording, calibration, tracks, wheels)
+    where = position.fit_position(tracks, travelled, route=recording.route, balises=recording.balises)
     synced = SyncedRecording(
         recording=recording,
         rate_hz=rate_hz,
@@ -127,7 +132,6 @@ def synchronise(
         calibration=calibration,
         tracks=tracks,
         value_faults={name: own.value_fault_T for name, own in screened.items()},
-        wheels=wheels,
         where=where,
         **_accounted(recording, calibration, screened, where, columns),
     )
@@ -199,17 +203,16 @@ def _tied(
 
 def _ties(recording: Recording, calibration: Calibration, tracks: dict[str, Track]) -> list[ClockMap]:
     """Maps of clocks that were never compared with UTC, but stamp a speed that the odometer sees too."""
-    wheels = _wheels(tracks, recording.meta)
-    if wheels is None or not _is_tied(calibration, recording.sensors["odo"]):
+    travelled = _travelled(recording, calibration, tracks)
+    if not travelled.is_wheel_leading or not _is_tied(calibration, recording.sensors["odo"]):
         return []
-    reference = position.without_slip(wheels, _speeds(tracks, calibration, recording))
     fits = [
         fit_signal(
             sensor.clock_id,
             tracks[name].t_ns_T,
             tracks[name].values["speed_mps"],
-            reference.t_ns_T,
-            reference.distance_m_T,
+            travelled.t_ns_E,
+            travelled.distance_m_E,
         )
         for name, sensor in recording.sensors.items()
         if "speed_mps" in tracks[name].values
@@ -219,9 +222,8 @@ def _ties(recording: Recording, calibration: Calibration, tracks: dict[str, Trac
     return [fit for fit in fits if fit is not None]
 
 
-def _wheels(tracks: dict[str, Track], meta: dict[str, Any]) -> position.Rolled | None:
-    is_known = {"wheel_nominal_diameter_m", "pulses_per_rev", "counter_bits"} <= meta.keys()
-    return position.rolled(tracks["odo"], tracks.get("gnss"), meta) if "odo" in tracks and is_known else None
+def _travelled(recording: Recording, calibration: Calibration, tracks: dict[str, Track]) -> Travel:
+    return position.travel_of(tracks, recording.meta, speeds=_speeds(tracks, calibration, recording))
 
 
 def _speeds(tracks: dict[str, Track], calibration: Calibration, recording: Recording) -> list[Track]:
@@ -239,45 +241,23 @@ def _is_tied(calibration: Calibration, sensor: SensorRows) -> bool:
     return clock is not None and clock.method != "unchecked"
 
 
-def _located(
-    t_ns: np.ndarray,
-    recording: Recording,
-    calibration: Calibration,
-    tracks: dict[str, Track],
-    wheels: position.Rolled | None,
-) -> position.Position:
-    return position.locate(
-        t_ns,
-        tracks,
-        wheels,
-        speeds=_speeds(tracks, calibration, recording),
-        route=recording.route,
-        balises=recording.balises,
-    )
-
-
-def _columns(
-    tracks: dict[str, Track], wheels: position.Rolled | None, grid: Grid, on_progress: OnProgress
-) -> dict[str, np.ndarray]:
+def _columns(tracks: dict[str, Track], travelled: Travel, grid: Grid, on_progress: OnProgress) -> dict[str, np.ndarray]:
     """All channels on the grid, with the name of their sensor unless their source has no other."""
     columns: dict[str, np.ndarray] = {}
     for name, track in tracks.items():
         on_progress("align", name)
         columns |= align.align(track, grid, prefix="" if name in ONLY_SENSORS else f"{name}_")
-    if wheels is not None and (rate_hz := tracks["odo"].rate_hz) is not None:
+    if (wheels := travelled.wheels) is not None and (rate_hz := tracks["odo"].rate_hz) is not None:
         columns |= align.speed_on_grid(wheels.t_ns_T, wheels.distance_m_T, grid, rate_hz=rate_hz)
     if "evt" in tracks:
         columns |= align.doors_open(tracks["evt"], grid)
     return columns
 
 
-def _aligned(
-    recording: Recording, grid: Grid, where: position.Position, columns: dict[str, np.ndarray]
-) -> pl.DataFrame:
+def _aligned(recording: Recording, grid: Grid, where: TrackPosition, columns: dict[str, np.ndarray]) -> pl.DataFrame:
+    line_m_G, sigma_m_G = where.at(grid.t_ns_G)
     named = {"vehicle": recording.vehicle, "day": recording.day, "recording_id": recording.recording_id}
-    frame = align.to_frame(
-        {"t_utc_ns": grid.t_ns_G, "line_m": where.line_m, "position_sigma_m": where.sigma_m} | columns
-    )
+    frame = align.to_frame({"t_utc_ns": grid.t_ns_G, "line_m": line_m_G, "position_sigma_m": sigma_m_G} | columns)
     return frame.select([pl.lit(text).alias(name) for name, text in named.items()] + [pl.all()])
 
 
@@ -285,7 +265,7 @@ def _accounted(
     recording: Recording,
     calibration: Calibration,
     screened: dict[str, _Screened],
-    where: position.Position,
+    where: TrackPosition,
     columns: dict[str, np.ndarray],
 ) -> dict[str, Any]:
     """The numbers of a `SyncedRecording`."""
@@ -298,7 +278,7 @@ def _accounted(
         "rejected": rejected,
         "screened": {name: own.counts for name, own in screened.items() if own.counts},
         "clocks": passport.clocks(recording, calibration),
-        "position": passport.position(where, recording.meta),
+        "position": passport.position(where),
         "coverage": passport.coverage(columns),
     }
 

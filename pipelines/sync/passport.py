@@ -9,7 +9,7 @@ from pipelines.clocks.calibrate import Calibration
 from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.row_times import RowTimes
 from pipelines.ingest.reader import Recording, SensorRows
-from pipelines.position import Position
+from pipelines.position import TrackPosition
 
 
 def rejected(sensor: SensorRows, times: RowTimes) -> dict[str, int]:
@@ -42,13 +42,10 @@ def clocks(recording: Recording, calibration: Calibration) -> dict[str, dict[str
     return {clock_id: _clock(clock, np.concatenate(sigmas[clock_id])) for clock_id, clock in calibration.maps.items()}
 
 
-def position(where: Position, meta: dict[str, Any]) -> dict[str, Any]:
+def position(where: TrackPosition) -> dict[str, Any]:
     """Evidence for the position: what it rests on, and how uncertain it is."""
-    facts = dict(where.stats)
-    scale = facts.pop("wheel_scale", None)
-    if scale is not None:
-        facts["wheel_diameter_m"] = _rounded(scale * float(meta["wheel_nominal_diameter_m"]))
-    known_m = where.sigma_m[~np.isnan(where.sigma_m)]
+    facts = {name: _rounded(value) if isinstance(value, float) else value for name, value in where.stats.items()}
+    known_m = where.sigma_m_E[~np.isnan(where.sigma_m_E)]
     if len(known_m):
         median_m, p95_m = np.percentile(known_m, [50, 95])
         facts |= {"sigma_median_m": _rounded(float(median_m)), "sigma_p95_m": _rounded(float(p95_m))}

@@ -116,10 +116,8 @@ def _batch(synced: SyncedRecording, sensor: str, fates: _Fates, part: slice) -> 
     times = synced.times[sensor]
     kept_B, is_timed_B = fates.kept_F[part], fates.is_timed_F[part]
     t_ns_B = times.utc_ns_T[kept_B]
-    line_m_B, position_sigma_m_B = np.full(len(kept_B), np.nan), np.full(len(kept_B), np.nan)
-    timed = np.flatnonzero(is_timed_B)
-    timed = timed[np.argsort(t_ns_B[timed], kind="stable")]
-    line_m_B[timed], position_sigma_m_B[timed] = _place(synced, t_ns_B[timed])
+    line_m_B, position_sigma_m_B = synced.where.at(t_ns_B, times.sigma_ns_T[kept_B])
+    line_m_B[~is_timed_B] = position_sigma_m_B[~is_timed_B] = np.nan
     return pa.table(
         [
             _coded(np.zeros(len(kept_B), dtype=np.int32), [sensor]),
@@ -133,19 +131,6 @@ def _batch(synced: SyncedRecording, sensor: str, fates: _Fates, part: slice) -> 
         ],
         schema=SCHEMA,
     )
-
-
-def _place(synced: SyncedRecording, t_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Position and its standard error, linear between the instants of the grid."""
-    grid_ns = synced.aligned["t_utc_ns"].to_numpy()
-    if not len(grid_ns):
-        return np.full(len(t_ns), np.nan), np.full(len(t_ns), np.nan)
-    since_s, grid_s = (t_ns - grid_ns[0]) * 1e-9, (grid_ns - grid_ns[0]) * 1e-9
-    line_m, sigma_m = (
-        np.interp(since_s, grid_s, known, left=np.nan, right=np.nan)
-        for known in (synced.where.line_m, synced.where.sigma_m)
-    )
-    return line_m, sigma_m
 
 
 def _coded(code_B: np.ndarray, names: list[str]) -> pa.DictionaryArray:

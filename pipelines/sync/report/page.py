@@ -107,5 +107,5 @@ def _warnings(synced: SyncedRecording) -> list[str]:
         *(f"Nothing ties clock {clock_id} to UTC: its stamps are believed as they are." for clock_id in unchecked),
         *(f"Clock {clock_id} has no map: the rows that it stamps have no place in time." for clock_id in sorted(tied)),
         *(f"Server {server} contradicts the others and is not believed." for server in sorted(lying)),
-        *([] if np.isfinite(synced.where.line_m).any() else ["Nothing tells where on the line this was recorded."]),
+        *([] if np.isfinite(synced.where.line_m_E).any() else ["Nothing tells where on the line this was recorded."]),
     ]
