@@ -41,6 +41,9 @@ class Link:
     loss: float
     """Share of the exchanges that get no answer."""
 
+    num_outages: int = 0
+    """Times, of two to six minutes, in which nothing gets through."""
+
 
 LINKS: dict[str, Link] = {
     "lan": Link(base_ms=0.15, queue_ms=0.08, asymmetry_ms=0.08, poll_s=16.0, loss=0.02),
@@ -293,11 +296,14 @@ def _exchanges(
 ) -> pl.DataFrame:
     asymmetry_ms = random.normal(0.0, link.asymmetry_ms, size=len(servers.names))
     jam_from_s, jam_length_s = random.uniform(0.0, duration_s), random.uniform(60.0, 180.0)
+    outages_s = [(random.uniform(0.0, duration_s), random.uniform(120.0, 360.0)) for _ in range(link.num_outages)]
     logs = []
     for server, name in enumerate(servers.names):
         count = int((duration_s + 60.0) / link.poll_s)
         asked_s = -30.0 + (np.arange(count) + random.uniform(0.0, 1.0, size=count)) * link.poll_s
         asked_s = asked_s[random.random(count) >= link.loss]
+        for from_s, length_s in outages_s:
+            asked_s = asked_s[(asked_s < from_s) | (asked_s >= from_s + length_s)]
         is_jammed_X = (asked_s >= jam_from_s) & (asked_s < jam_from_s + jam_length_s)
         queue_ms_X = link.queue_ms * np.where(is_jammed_X, 12.0, 1.0)
         out_ms_X = link.base_ms + max(asymmetry_ms[server], 0.0) + random.exponential(queue_ms_X)

@@ -45,6 +45,9 @@ class Difficulty:
     poll: float = 1.0
     """Time between two exchanges, as a multiple of what is usual on the link."""
 
+    num_outages: int = 0
+    """Times, of two to six minutes, in which no exchange of a clock gets through."""
+
     num_steps: Mapping[str, tuple[int, int]] = field(
         default_factory=lambda: {"control": (0, 1), "geometry": (0, 3), "brake": (0, 1), "axle": (0, 1)}
     )
@@ -82,6 +85,9 @@ class Difficulty:
     more_gaps: int = 0
     """Gaps of every regular sensor beyond its own."""
 
+    gap_length: float = 1.0
+    """How long gaps are, as a multiple of the sensor's own."""
+
     spoiling: float = 1.0
     """Rows that are repeated, late, absent, false or falsely stamped, as a multiple of the sensor's own share."""
 
@@ -93,6 +99,9 @@ class Difficulty:
 
     multipath_share: float = 0.0
     """Share of the time in which the satellite position is off by about 40 m."""
+
+    against_line: bool = False
+    """Whether the train runs towards smaller `line_m`."""
 
     radar_encoding: str = "epoch_ns"
     """How the radar, which asks no server for the time, stamps its rows; `ticks_us_u32` is a counter without epoch."""
@@ -153,7 +162,7 @@ class Difficulty:
         if clock_id not in self.links:
             return None
         usual = LINKS[self.links[clock_id]]
-        return replace(usual, poll_s=usual.poll_s * self.poll)
+        return replace(usual, poll_s=usual.poll_s * self.poll, num_outages=self.num_outages)
 
     def _damage(self, name: str, usual: Sensor) -> Damage:
         damage = usual.damage
@@ -162,6 +171,7 @@ class Difficulty:
             jitter=self.jitter_shape.get(name, damage.jitter),
             jitter_ms=damage.jitter_ms * self.jitter,
             num_gaps=damage.num_gaps + (self.more_gaps if usual.rate_hz is not None else 0),
+            gap_s=(damage.gap_s[0] * self.gap_length, damage.gap_s[1] * self.gap_length),
             late_stamp_share=damage.late_stamp_share * self.spoiling,
             duplicate_share=damage.duplicate_share * self.spoiling,
             late_row_share=damage.late_row_share * self.spoiling,
@@ -190,14 +200,17 @@ LEVELS: Mapping[str, Difficulty] = MappingProxyType(
         "wifi": Difficulty(links=dict.fromkeys(DEFAULT.links, "wifi")),
         "cellular": Difficulty(links=dict.fromkeys(DEFAULT.links, "cellular")),
         "polls": Difficulty(poll=4.0, lying_share=1.0),
+        "outages": Difficulty(num_outages=2, wander_ppm=0.05),
         "steps": Difficulty(num_steps=_ALL_STEP, step_in_gap=True),
         "close_steps": Difficulty(num_steps=_ALL_STEP, steps_within_s=90.0),
         "liar": Difficulty(num_servers=4, lying_share=1.0, latest_lie=0.0, max_lie_drift_ppm=60.0),
         "liars": Difficulty(num_servers=5, num_liars=2, lying_share=1.0, latest_lie=0.7, max_lie_drift_ppm=200.0),
         "drift": Difficulty(max_drift_ppm=5_000.0, wander_ppm=0.05),
         "jitter": Difficulty(jitter=2.5, spoiling=3.0, more_gaps=2),
+        "gaps": Difficulty(more_gaps=2, gap_length=2.5),
         "shapes": Difficulty(jitter=1.5, jitter_shape=_OTHER_SHAPES, more_gaps=1),
         "slip": Difficulty(slipperiness=4.0, tunnels_m=_LONG_TUNNELS_M, multipath_share=0.02),
+        "against_line": Difficulty(against_line=True, slipperiness=2.0),
         "autumn": Difficulty(ends_summer_time=True, num_steps=_ALL_STEP),
         "radar_ticks": Difficulty(radar_encoding="ticks_us_u32", slipperiness=2.0, max_drift_ppm=1_000.0),
         "radar_epoch": Difficulty(max_radar_offset_s=400.0, slipperiness=2.0, max_drift_ppm=1_000.0),

@@ -3,6 +3,7 @@
 Shape suffixes: T = rows as they were measured, R = rows as they are stored.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from pipelines.simulate.damage import (
     stamping_delay_ns,
     store,
 )
-from pipelines.simulate.motion import Motion
 from pipelines.simulate.sensors import Reading, Sensor
 from pipelines.simulate.stamps import encode
 
@@ -31,7 +31,7 @@ def record(
     sensor: Sensor,
     reading: Reading,
     clock: Clock,
-    motion: Motion,
+    line_m_at: Callable[[np.ndarray], np.ndarray],
     random: np.random.Generator,
     *,
     damage: Damage,
@@ -43,7 +43,7 @@ def record(
     if damage.jitter_ms > 0.0:
         stamped_ns_T = stamped_ns_T + stamping_delay_ns(num_measured, damage, random)
     device_ns_T = clock.read(stamped_ns_T)
-    line_m_T, _ = motion.at(reading.since_ns_T)
+    line_m_T = line_m_at(reading.since_ns_T)
 
     columns, reason_T = _damage_values(sensor, reading.columns, damage, random)
     stored = store(num_measured, sensor.rate_hz or 1.0, damage, random)

@@ -49,22 +49,26 @@ class Route:
     defect_m_D: np.ndarray
     """Switches, joints and squats, each of which knocks on the axle box."""
 
-    @property
-    def centre_line(self) -> pl.DataFrame:
+    def measured(self, line_m: np.ndarray, *, from_end: bool) -> np.ndarray:
+        """Places as a bundle gives them: from the beginning of the line, or from its end."""
+        return self.line_m_P[-1] - line_m if from_end else line_m
+
+    def centre_line(self, *, from_end: bool) -> pl.DataFrame:
         """`route.csv` of a bundle."""
-        return pl.DataFrame(
+        line = pl.DataFrame(
             {
-                "line_m": self.line_m_P,
+                "line_m": self.measured(self.line_m_P, from_end=from_end),
                 "km_post": self.km_post_m_P,
                 "lat_deg": self.lat_deg_P.round(9),
                 "lon_deg": self.lon_deg_P.round(9),
             }
         )
+        return line.reverse() if from_end else line
 
-    @property
-    def balises(self) -> pl.DataFrame:
+    def balises(self, *, from_end: bool) -> pl.DataFrame:
         """`balises.csv` of a bundle."""
-        return pl.DataFrame({"ref": self.balise_ref_B, "line_m": self.balise_m_B})
+        line_m_B = self.measured(self.balise_m_B, from_end=from_end).round(1)
+        return pl.DataFrame({"ref": self.balise_ref_B, "line_m": line_m_B})
 
 
 @lru_cache(maxsize=4)

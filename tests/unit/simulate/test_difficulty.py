@@ -178,3 +178,46 @@ def test_stronger_jitter_and_more_damage_spoil_more_rows():
         spoilt = [trip.truth.rows[name]["t_utc_ns"].null_count() for trip in (usual, rough)]
         assert spoilt[1] > spoilt[0]
         assert rough.frames[name].height < usual.frames[name].height
+
+
+def test_no_exchange_gets_through_an_outage():
+    usual, broken = (
+        simulate_trip(seed=2, difficulty=Difficulty(num_outages=num), trip_minutes=30.0, aba_rate_hz=50.0).ntp_log
+        for num in (0, 2)
+    )
+
+    for clock_id in EXCHANGING:
+        silent_s = [
+            log.filter(pl.col("clock_id") == clock_id)["t2_srv"].sort().diff().max() / 1e9 for log in (usual, broken)
+        ]
+        assert silent_s[0] < 90.0 < silent_s[1], clock_id
+
+
+def test_gaps_are_as_long_as_the_level_makes_them():
+    usual, rough = (trip_of(name, seed=2, trip_minutes=30.0) for name in ("default", "gaps"))
+
+    for name in ("odo", "trk", "pneu"):
+        longest_s = [
+            trip.truth.rows[name]["t_utc_ns"].drop_nulls().sort().diff().max() / 1e9 for trip in (usual, rough)
+        ]
+        assert longest_s[1] > longest_s[0] > 1.0, name
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_trip_against_the_line_is_the_same_trip_counted_from_the_other_end(seed):
+    along, against = (
+        simulate_trip(seed=seed, difficulty=Difficulty(against_line=is_against), **LIGHT)
+        for is_against in (False, True)
+    )
+    length_m = along.route["line_m"].max()
+
+    for name, frame in along.frames.items():
+        assert frame.equals(against.frames[name])
+        sums_m = along.truth.rows[name]["line_m"] + against.truth.rows[name]["line_m"]
+        assert np.allclose(sums_m, length_m, atol=1e-3)
+    assert against.route["line_m"].is_sorted()
+    on_both = along.route.join(against.route, on=["lat_deg", "lon_deg", "km_post"])
+    assert on_both.height == along.route.height
+    assert (on_both["line_m"] + on_both["line_m_right"] - length_m).abs().max() < 1e-6
+    refs = along.balises.join(against.balises, on="ref")
+    assert (refs["line_m"] + refs["line_m_right"] - length_m).abs().max() < 1e-6
