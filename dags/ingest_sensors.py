@@ -1,22 +1,26 @@
-"""Take in what the recorders have landed: every complete recording becomes a partition of its source's aligned table.
+"""Take in what the recorders have landed: every complete recording becomes part of its source's aligned table.
 
 1. **wait_for_recordings** waits, without holding a worker, until a recording whose manifest has arrived is pending.
    If none comes in time, the run is skipped.
-2. **recording**, once for each of them, labelled with its vehicle, service day and name:
-   **synchronise** maps its clocks to UTC, aligns and locates its rows; **validate** lets it pass its suite of
-   expectations (*Data Docs* on the task opens the report); **publish** replaces its partitions of the table.
+2. **vehicle_day**, once for each vehicle and service day, and labelled so: **synchronise** reads its recordings, maps
+   their clocks to UTC, aligns, locates and screens their rows; **validate** lets them pass their suites of expectations
+   (*Data Docs* on the task opens the report); **publish** replaces them in the table, in one commit.
+3. **mark_superseded** marks the registered versions and training runs that saw a vehicle day which has changed since.
+   **all_published** does nothing, but lets the run fail if a vehicle day did.
 
-A recording that cannot be read, or fails its suite, is put into quarantine and fails alone; the others go on. Clearing
-a failed task repeats it; everything it writes is replaced.
+A recording that cannot be read, or fails its suite, is put into quarantine; the others of its day go on, and a day of
+which nothing is left fails alone. A repeated delivery changes nothing. A late or corrected one updates its vehicle day;
+one that is poorer than what is published is set aside, and the published one stays (*Replace all the same* overrules).
+Clearing a failed task repeats it; everything it writes is replaced.
 """
 
 import pendulum
-from airflow.sdk import CronDataIntervalTimetable, Param, dag, task, task_group
+from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task, task_group
 
 from pipelines import steps
 from trackside_airflow.assets import ALIGNED_DATA
-from trackside_airflow.defaults import DEFAULT_ARGS, RECORDING_LABEL
-from trackside_airflow.operators import ValidateOperator
+from trackside_airflow.defaults import DEFAULT_ARGS, VEHICLE_DAY_LABEL
+from trackside_airflow.operators import AllSucceeded, ValidateOperator
 from trackside_airflow.sensors import PendingRecordingsSensor
 
 PARAMS = {
@@ -35,6 +39,12 @@ PARAMS = {
         title="Patience, in seconds",
         description="How long to wait for the first complete recording before the run is skipped.",
     ),
+    "force": Param(
+        False,
+        type="boolean",
+        title="Replace all the same",
+        description="Process also what was published or refused before; a poorer delivery may replace a richer one.",
+    ),
 }
 
 
@@ -43,8 +53,9 @@ PARAMS = {
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     catchup=False,  # a run takes whatever is pending, however old
     max_active_runs=1,  # two runs would take the same recordings
+    max_active_tasks=3,  # of the four that one machine runs at once, so that a training finds its turn
     params=PARAMS,
-    render_template_as_native_obj=True,  # wait_s arrives as a number
+    render_template_as_native_obj=True,  # wait_s arrives as a number, force as a boolean
     default_args=DEFAULT_ARGS,
     doc_md=__doc__,
     tags=["data"],
@@ -54,17 +65,24 @@ def ingest_sensors():
         task_id="wait_for_recordings",
         prefix="{{ params.prefix }}",
         wait_s="{{ params.wait_s }}",
+        again="{{ params.force }}",
         limit=256,  # Airflow maps over at most 1024, and a run should end before the next
         poke_interval=10,
     )
-    recording.expand(location=pending.output)
+    published = vehicle_day.expand(recordings=pending.output)
+    published >> [
+        task(steps.mark_superseded, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)(),
+        AllSucceeded(task_id="all_published"),
+    ]
 
 
 @task_group
-def recording(location):
-    staged = task(steps.synchronise, map_index_template=RECORDING_LABEL)(location)
-    passed = ValidateOperator(task_id="validate", staged=staged, map_index_template=RECORDING_LABEL)
-    task(steps.publish, outlets=[ALIGNED_DATA], map_index_template=RECORDING_LABEL)(passed.output)
+def vehicle_day(recordings):
+    staged = task(steps.synchronise, map_index_template=VEHICLE_DAY_LABEL)(recordings)
+    passed = ValidateOperator(task_id="validate", staged=staged, map_index_template=VEHICLE_DAY_LABEL)
+    task(steps.publish, outlets=[ALIGNED_DATA], map_index_template=VEHICLE_DAY_LABEL)(
+        passed.output, force="{{ params.force }}"
+    )
 
 
 ingest_sensors()

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from torch import nn
 
-from pipelines import promotion, registry, runs, storage, tracking
+from pipelines import lineage, promotion, registry, runs, storage, tracking
 from pipelines.config import Recipe
 from pipelines.errors import ConfigError
 from pipelines.evaluate import Report, Scored, plots
@@ -247,15 +247,16 @@ def _track(plan: Plan, windows: WindowSet, held_out: _HeldOut, report: Report, j
         )
     for name, figure in figures.items():
         run.log_figure(figure, f"figures/{name}.png")
-    run.finish("FINISHED", {"trackside.simulated": _is_simulated(landing.outcomes(plan.recipe.source))})
+    run.finish("FINISHED", {"trackside.simulated": _is_simulated(landing.published(plan.recipe.source))})
 
 
 def _evidence(plan: Plan, windows: WindowSet, report_location: str) -> dict[str, str]:
     """What the version says about where it comes from."""
-    published = [item for item in landing.outcomes(plan.recipe.source) if item["outcome"] == "published"]
-    parts = [part for outcome in published for part in outcome.get("parts", [])]
+    published = landing.published(plan.recipe.source)
+    parts = [part for evidence in published for part in evidence["parts"]]
     residuals = [sensor["clock_residual_p99_ms"] for part in parts for sensor in part["sensors"]]
     measured = [residual for residual in residuals if residual is not None]
+    changed = lineage.mark_of(windows)
     return {
         "trackside.run_key": plan.run_key,
         "trackside.report": report_location,
@@ -266,9 +267,11 @@ def _evidence(plan: Plan, windows: WindowSet, report_location: str) -> dict[str,
         "trackside.rejected": str(landing.rejected(published)),
         "trackside.clock_residual_p99_ms": f"{max(measured):.3f}" if measured else "not measured",
         "trackside.simulated": _is_simulated(published),
-    } | tracking.links_of(plan.run_key, experiment=plan.recipe.name)
+        **(changed.tag if changed else {}),
+        **tracking.links_of(plan.run_key, experiment=plan.recipe.name),
+    }
 
 
 def _is_simulated(published: list[dict[str, Any]]) -> str:
     """`true` if any of the data came from a simulation."""
-    return str(any(part["simulated"] for outcome in published for part in outcome.get("parts", []))).lower()
+    return str(any(part["simulated"] for evidence in published for part in evidence["parts"])).lower()

@@ -148,12 +148,22 @@ def sync(
 
 
 @app.command()
-def ingest(uri: str, json_: Json = False) -> None:
-    """Land, read, synchronise, validate and publish a bundle or any known source, without Airflow."""
+def ingest(
+    uri: str,
+    force: Annotated[
+        bool, typer.Option(help="Process it even if it is unchanged, and let it replace richer data.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Land, read, synchronise, validate and publish a bundle or any known source, without Airflow.
+
+    What was delivered before changes nothing. A delivery that is poorer than what is published of the same recording is
+    set aside. Models that were trained on data which this changes are marked.
+    """
     _use_services()
-    published, failed = _ingest(uri)
-    _show({"published": published, "failed": failed}, as_json=json_)
-    if failed:
+    result = _ingest(uri, force=force)
+    _show(result, as_json=json_)
+    if result["failed"]:
         raise typer.Exit(1)
 
 
@@ -171,9 +181,12 @@ def train(
     if strategy not in {"auto", "ddp"}:
         raise ConfigError(f"--strategy {strategy!r}: auto or ddp would be right")
     max_workers = _max_workers(workers)
+    source = steps.source_of_recipe(recipe)
+    if data and (found := steps.source_of(data)) != source:
+        raise ConfigError(f"--data {data} is {found}, but recipe {recipe} trains on {source}")
     _use_services()
     if data:
-        _ingest(data)
+        _ingest(data, force=False)
     run_key = f"{recipe}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     result = steps.retrain(
         recipe, run_key=run_key, decided_by=_person(), workers=max_workers, epochs=epochs, force=force_promote
@@ -220,7 +233,7 @@ def list_models(name: Annotated[str, typer.Argument()] = "", json_: Json = False
     if json_:
         _print_json({"versions": versions})
         return
-    table = Table("model", "version", "aliases", "gate", "MLflow run")
+    table = Table("model", "version", "aliases", "gate", "data", "MLflow run")
     for version in versions:
         tags = version["tags"]
         table.add_row(
@@ -228,6 +241,7 @@ def list_models(name: Annotated[str, typer.Argument()] = "", json_: Json = False
             version["version"],
             ", ".join(version["aliases"]),
             tags.get("trackside.gate", ""),
+            "changed since" if "trackside.data_superseded" in tags else "",
             version["run_id"],
         )
     out.print(table)
@@ -358,19 +372,41 @@ def _use_services() -> None:
         services.use(home())
 
 
-def _ingest(uri: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Land and publish what can be; say at once what cannot, and return both."""
-    published, failed = [], {}
+def _ingest(uri: str, *, force: bool) -> dict[str, Any]:
+    """Land and publish what can be, say at once what cannot, and mark what was trained on data that this changed."""
+    published: list[dict[str, Any]] = []
+    unchanged: list[str] = []
+    failed: dict[str, str] = {}
+    due = []
     for location in steps.land(uri):
+        outcome = {} if force else steps.outcome_of(location)
+        if not outcome:
+            due.append(location)
+        elif outcome["outcome"] == "published":
+            unchanged.append(location)
+        else:
+            why = "\n".join(outcome["reasons"])
+            failed[location] = f"{location}: refused before, unchanged since; --force tries again: {why}"
+            _print_warning("failed", failed[location])
+    for batch in steps.vehicle_days(due):
         try:
-            published.append(steps.publish(steps.validate(steps.synchronise(location))))
-            for refusal in published[-1]["refused"]:
-                err.print("[yellow]refused:[/yellow]", end=" ")
-                err.print(refusal, markup=False, highlight=False, soft_wrap=True)
+            done = steps.publish(steps.validate(steps.synchronise(batch)), force=force)
         except TracksideError as error:
-            failed[location] = str(error)
+            failed |= dict.fromkeys(batch, str(error))
             _print_error(error)
-    return published, failed
+            continue
+        published.append(done)
+        for refusal in done["refused"]:
+            _print_warning("refused", refusal)
+        for location, reasons in done["quarantined"].items():
+            failed[location] = "\n".join(reasons)
+            _print_warning("failed", f"{location}: {failed[location]}")
+    return {
+        "published": published,
+        "unchanged": unchanged,
+        "failed": failed,
+        "superseded": steps.mark_superseded(),  # whatever is new: an earlier run may have died before it came to this
+    }
 
 
 def _ports(options: list[str]) -> dict[str, int]:
@@ -391,6 +427,11 @@ def _max_workers(text: str) -> int | None:
     if not all(part.isdecimal() for part in parts) or len(parts) > 2 or int(parts[0]) > int(parts[-1]):
         raise ConfigError(f"--workers {text!r}: a number or MIN:MAX would be right")
     return int(parts[-1])
+
+
+def _print_warning(word: str, message: str) -> None:
+    err.print(f"[yellow]{word}:[/yellow]", end=" ")
+    err.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_error(error: TracksideError) -> None:

@@ -1,7 +1,7 @@
-"""Whether a staged recording may be trained on, part by part, with a report that a person can read.
+"""Whether a staged batch may be trained on, part by part, with a report that a person can read.
 
-A recording of many days is judged as a whole first, and day by day only if that fails, so that one bad day does not
-hold back the others.
+A batch of many recordings or days is judged as a whole first, and part by part only if that fails, so that one bad day
+does not hold back the others.
 """
 
 import logging
@@ -12,40 +12,50 @@ import polars as pl
 from pipelines import data_docs, storage, validation
 from pipelines.errors import DataQualityError
 from pipelines.ingest import landing
-from pipelines.staging import REPORT, VERDICT, docs_of, load_part, set_aside
+from pipelines.staging import REPORT, VERDICT, docs_of, load_part
 from pipelines.validation import Verdict
 
 logger = logging.getLogger(__name__)
 
 
 def judge(staged: str) -> str:
-    """Let a staged recording pass its suites; return `staged`.
+    """Let a staged batch pass its suites; return `staged`.
 
     Raises:
-        DataQualityError: No part of it may be published; the original is in quarantine with this message.
+        DataQualityError: No part of it may be published; the originals are in quarantine with this message.
     """
     report = storage.read_json(storage.join(staged, REPORT))
-    verdicts = _check(report["source"], [load_part(staged, part) for part in report["parts"]], report["parts"])
+    parts = [part for recording in report["recordings"] for part in recording["parts"]]
+    verdicts = _check(report["source"], [load_part(staged, part) for part in parts], parts)
     failed: dict[str, str] = {}
     if not _passed(verdicts):
-        for part in report["parts"]:
+        for part in parts:
             of_part = _check(report["source"], [load_part(staged, part)], [part])
             if not _passed(of_part):
                 failed[part["name"]] = _message(of_part, batch=f"{report['source']} {part['name']}")
         if not failed:  # only together are they wrong, and no part can be blamed for it
             message = _message(verdicts, batch=f"{report['source']} as a whole")
-            failed = {part["name"]: message for part in report["parts"]}
-    good = [part["name"] for part in report["parts"] if part["name"] not in failed]
+            failed = {part["name"]: message for part in parts}
+    good = [part["name"] for part in parts if part["name"] not in failed]
     _write_docs(staged, report, verdicts, failed)
     storage.write_json(storage.join(staged, VERDICT), {"passed": good, "failed": failed})
+    for recording in report["recordings"]:
+        _set_aside(recording, failed)
     if failed:
         message = "\n".join([*list(failed.values())[:10], f"full report: {docs_of(staged)}/index.html"])
         if not good:
-            set_aside(report["landed"], digest=report["digest"], reasons=list(failed.values()))
             raise DataQualityError(message)
-        landing.quarantine(report["landed"], digest=report["digest"], reasons=list(failed.values()))
-        logger.warning("%d of %d days go on; not these: %s", len(good), len(report["parts"]), message)
+        logger.warning("%d of %d parts go on; not these: %s", len(good), len(parts), message)
     return staged
+
+
+def _set_aside(recording: dict[str, Any], failed: dict[str, str]) -> None:
+    """Put a recording into quarantine if parts of it failed; if all did, that is its outcome."""
+    reasons = [failed[part["name"]] for part in recording["parts"] if part["name"] in failed]
+    if len(reasons) == len(recording["parts"]):
+        landing.refuse(recording["landed"], digest=recording["digest"], reasons=reasons)
+    elif reasons:
+        landing.quarantine(recording["landed"], digest=recording["digest"], reasons=reasons)
 
 
 def _check(source: str, frames: list[pl.DataFrame], parts: list[dict[str, Any]]) -> dict[str, Verdict]:
@@ -66,11 +76,11 @@ def _message(verdicts: dict[str, Verdict], *, batch: str) -> str:
 
 
 def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict], failed: dict[str, str]) -> None:
-    """Write the Data Docs of a recording, its index last."""
+    """Write the Data Docs of a batch, its index last."""
     docs = docs_of(staged)
     identity = _identity(report)
-    title = " ".join(landing.key_of(report["landed"]))
-    if any(part["simulated"] for part in report["parts"]):
+    title = " ".join(staged.split("/")[-4:-1])
+    if any(part["simulated"] for recording in report["recordings"] for part in recording["parts"]):
         title += " (simulated)"
     links: dict[str, str] = {}
     if failed:
@@ -86,8 +96,9 @@ def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict
 
 def _identity(report: dict[str, Any]) -> dict[str, str]:
     """What a batch is made of, for a person."""
+    recordings = report["recordings"]
     return {
-        "landed": report["landed"],
-        "content": report["digest"],
-        "parts": ", ".join(part["name"] for part in report["parts"]),
+        "landed": ", ".join(recording["landed"] for recording in recordings),
+        "content": ", ".join(recording["digest"] for recording in recordings),
+        "parts": ", ".join(part["name"] for recording in recordings for part in recording["parts"]),
     }

@@ -195,6 +195,18 @@ def tag_of(name: str, version: str, tag: str) -> str:
     return str(tags[tag])
 
 
+def tag_versions(run_id: str, tags: dict[str, str]) -> list[str]:
+    """Set tags of all versions registered from a run; return `<model name>/<version>` of those that lacked one."""
+    with tracking.translated():
+        client = mlflow.MlflowClient()
+        found = client.search_model_versions(f"run_id = '{run_id}'")
+        changed = [version for version in found if not tags.items() <= version.tags.items()]
+        for version in changed:
+            for name, value in tags.items():
+                client.set_model_version_tag(version.name, version.version, name, value)
+    return [f"{version.name}/{version.version}" for version in changed]
+
+
 def gate(rules: GateConfig, report: Report) -> tuple[Rule, ...]:
     """Answer each rule of the gate with its numbers; a score that was not measured does not pass."""
     metric = rules.metric

@@ -19,7 +19,7 @@ from pipelines.ingest import events
 from pipelines.splits import split
 from pipelines.train.jobs import Cluster, RayJobs, local_cluster
 from pipelines.train.plan import make_plan
-from pipelines.windows import assemble, examples, save_windows, table_columns
+from pipelines.windows import WindowSet, assemble, examples, load_windows, save_windows, table_columns
 
 _TABLE = "table.json"
 _RECIPE = "recipe.json"
@@ -51,6 +51,14 @@ def build_windows(name: str, *, run_key: str, workers: int | None = None, epochs
     )
     storage.write_json(storage.join(run, _RECIPE), recipe.model_dump(mode="json"))
     return save_windows(storage.join(run, _WINDOWS), windows)
+
+
+def windows_of(run_key: str) -> WindowSet | None:
+    """What a run saw, without the arrays; `None` if it has no windows in this lake."""
+    try:
+        return load_windows(storage.lake("runs", run_key, _WINDOWS), parts=())
+    except ObjectNotFoundError:
+        return None
 
 
 def _frozen_version(run: str, table: str) -> int:

@@ -1,20 +1,24 @@
-"""Between the landing area and the table: one landed recording, brought onto UTC and waiting for its verdict.
+"""Between the landing area and the table: recordings of one vehicle and day, brought onto UTC and awaiting a verdict.
 
-staging/<source>/<vehicle>/<day>/<recording>/
-    <vehicle>_<day>.parquet    aligned rows of one service day (a labelled table is one part)
+staging/<source>/<vehicle>/<day>/<batch>/        a batch is named after the content of its recordings
+    <vehicle>_<day>_<recording>.parquet    aligned rows of one recording and service day (a labelled table is one part)
     report.json                evidence for each part (clocks, position, rejected rows), written last
     verdict.json               which parts may be published, and what was wrong with the others (see `judgement`)
+    publishing.json            there from before the commit until all outcomes are written
+
+A delivery replaces an earlier one of the same recording only if it takes nothing away: every sensor must have at least
+as many good rows on every day as the published delivery has. A poorer one goes to quarantine, unless it is forced.
 """
 
 import logging
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
 
 from pipelines import storage
-from pipelines.errors import IncompleteRecordingError, RecordingError
-from pipelines.ingest import landing, metropt3_windows, sources
+from pipelines.errors import DataQualityError, IncompleteRecordingError, ObjectNotFoundError, RecordingError
+from pipelines.ingest import landing, metropt3_windows, sources, superseded
 from pipelines.ingest.reader import Recording
 from pipelines.suites import columns_of
 from pipelines.sync import SyncedRecording, synchronise
@@ -25,60 +29,160 @@ SHARE_FROM_ROWS = 100
 REPORT = "report.json"
 VERDICT = "verdict.json"
 
+_INTENT = "publishing.json"
+
 logger = logging.getLogger(__name__)
 
 
-def stage(location: str) -> str:
-    """Read and synchronise a landed recording; return the location of the result.
+def stage(locations: list[str]) -> str:
+    """Read and synchronise landed recordings of one vehicle and day; return the location of the result.
+
+    A recording that cannot be read is put into quarantine, one that is still landing waits for the next time; the
+    others go on.
 
     Raises:
-        IncompleteRecordingError: It is still landing; a retry may succeed.
-        RecordingError: It cannot be read; the original is in quarantine with this message.
+        IncompleteRecordingError: All that could be read is still landing; a retry may succeed.
+        RecordingError: None can be read; the originals are in quarantine with this message.
     """
-    source, vehicle, day, recording = landing.key_of(location)
-    staged = storage.lake("staging", source, vehicle, day, recording)
-    digest = storage.digest_of(location)
-    try:
-        parts = list(_stage_parts(landing.content_of(location), source=source, vehicle=vehicle, staged=staged))
-        if not parts:
-            raise RecordingError(
-                f"{location}: no row of it could be read: it has neither a usable sensor nor a table row"
-            )
-    except IncompleteRecordingError:
-        raise
-    except RecordingError as err:
-        set_aside(location, digest=digest, reasons=[str(err)])
-        raise
-    report = {"source": source, "landed": location, "digest": digest, "parts": parts}
-    refusals = _refusals(parts)
-    if refusals:
-        landing.quarantine(location, digest=digest, reasons=refusals)  # the other sensors go on
-    storage.write_json(storage.join(staged, REPORT), report)
+    digests = {location: storage.digest_of(location) for location in sorted(locations)}
+    source, vehicle, day, _ = landing.key_of(min(locations))
+    staged = storage.lake("staging", source, vehicle, day, storage.digest(digests)[:12])
+    recordings: list[dict[str, Any]] = []
+    refused: dict[str, list[str]] = {}
+    landing_still: list[IncompleteRecordingError] = []
+    for location, digest in digests.items():
+        try:
+            parts = _staged_parts(location, source=source, vehicle=vehicle, staged=staged)
+        except IncompleteRecordingError as err:
+            logger.warning("%s: waits for the next time: %s", location, err)
+            landing_still.append(err)
+        except RecordingError as err:
+            refused[location] = [str(err)]
+            landing.refuse(location, digest=digest, reasons=refused[location])
+        else:
+            if refusals := _refusals(parts):
+                landing.quarantine(location, digest=digest, reasons=refusals)  # the other sensors go on
+            recordings.append({"landed": location, "digest": digest, "parts": parts})
+    if landing_still and not recordings:
+        raise landing_still[0]
+    if not recordings:
+        raise RecordingError("\n".join(reason for reasons in refused.values() for reason in reasons))
+    storage.write_json(
+        storage.join(staged, REPORT), {"source": source, "recordings": recordings, "quarantined": refused}
+    )
     return staged
 
 
-def publish(staged: str) -> dict[str, Any]:
-    """Replace the recording in its source's table with the parts that passed; return what was published."""
+def publish(staged: str, *, force: bool = False) -> dict[str, Any]:
+    """Replace recordings in their source's table by the parts that passed, in one commit; return what is published.
+
+    A recording whose present content is published already stays as it is.
+
+    Args:
+        staged: Location of the batch, with its verdict.
+        force: Publish also what is published already, and what is poorer than it.
+
+    Raises:
+        DataQualityError: Nothing may be published: all of it would take something away from what is there.
+    """
     report = storage.read_json(storage.join(staged, REPORT))
     verdict = storage.read_json(storage.join(staged, VERDICT))
-    parts = [part for part in report["parts"] if part["name"] in verdict["passed"]]
-    frame = pl.concat([load_part(staged, part) for part in parts], how="diagonal_relaxed")
-    table = storage.lake("tables", report["source"])
-    version = storage.write_recordings(table, frame)
-    published = {
-        "outcome": "published",
+    quarantined = dict(report["quarantined"])
+    due: list[dict[str, Any]] = []
+    unchanged: list[dict[str, Any]] = []
+    for recording in report["recordings"]:
+        location, digest = recording["landed"], recording["digest"]
+        passed = [part for part in recording["parts"] if part["name"] in verdict["passed"]]
+        before = landing.outcome_of(location)
+        if not passed:
+            quarantined[location] = [verdict["failed"][part["name"]] for part in recording["parts"]]
+        elif not force and (before.get("outcome"), before.get("digest")) == ("published", digest):
+            unchanged.append(before["published"])
+        elif not force and (losses := _losses(before, passed)):
+            quarantined[location] = [*losses, *_refusals(recording["parts"])]
+            landing.refuse(location, digest=digest, reasons=quarantined[location])
+        else:
+            due.append({**recording, "parts": passed})
+    if not due and not unchanged:
+        raise DataQualityError("\n".join(reason for reasons in quarantined.values() for reason in reasons))
+    published = _publish(staged, due, table=storage.lake("tables", report["source"])) if due else []
+    logger.info("%s: %d published, %d unchanged, %d quarantined", staged, len(due), len(unchanged), len(quarantined))
+    return {
+        "table": storage.lake("tables", report["source"]),
+        "version": max(evidence["version"] for evidence in published + unchanged),
+        "published": [evidence["landed"] for evidence in published],
+        "unchanged": [evidence["landed"] for evidence in unchanged],
+        "quarantined": quarantined,
+        "rows_in": sum(evidence["rows_in"] for evidence in published),
+        "rows_out": sum(evidence["rows_out"] for evidence in published),
+        "rejected": landing.rejected(published),
+        "failed": verdict["failed"],
+        "refused": [refusal for recording in due for refusal in _refusals(recording["parts"])],
+    }
+
+
+def _publish(staged: str, due: list[dict[str, Any]], *, table: str) -> list[dict[str, Any]]:
+    """Put recordings into the table and write their outcomes; return the evidence for each.
+
+    Whatever dies in between, the same call again ends in the same state: the commit is found by its name.
+    """
+    frame = pl.concat([load_part(staged, part) for item in due for part in item["parts"]], how="diagonal_relaxed")
+    before = [landing.outcome_of(item["landed"]).get("published", {"parts": []}) for item in due]
+    gone = {(part["vehicle"], part["day"], part["recording_id"]) for item in before for part in item["parts"]}
+    after = _version_before(staged, due, table=table)
+    version = storage.write_recordings(table, frame, gone=gone, commit=storage.name_of(staged), after=after)
+    touched = {*frame.select("vehicle", "day").unique().rows(), *((vehicle, day) for vehicle, day, _ in gone)}
+    superseded.record(table, version, touched & storage.partitions(table, version - 1))
+    published = [_published(item, staged=staged, table=table, version=version) for item in due]
+    for evidence in published:
+        landing.record_published(evidence["landed"], evidence)
+    storage.delete_object(storage.join(staged, _INTENT))
+    return published
+
+
+def _version_before(staged: str, due: list[dict[str, Any]], *, table: str) -> int:
+    """Version of the table before the first attempt to publish these deliveries, however often it is repeated."""
+    location = storage.join(staged, _INTENT)
+    since = {item["landed"]: landing.newest_outcome(item["landed"]) for item in due}
+    with suppress(ObjectNotFoundError):
+        intent = storage.read_json(location)
+        if since.items() <= intent["since"].items():  # no other delivery of them was processed meanwhile
+            return int(intent["after"])
+    after = storage.table_version(table)
+    storage.write_json(location, {"after": after, "since": since})
+    return after
+
+
+def _published(item: dict[str, Any], *, staged: str, table: str, version: int) -> dict[str, Any]:
+    """Evidence for what is published of one recording; it goes into its outcome."""
+    return {
+        **item,
         "table": table,
         "version": version,
-        "rows_in": sum(part["num_rows_in"] for part in parts),
-        "rows_out": len(frame),
-        "rejected": _total([part["rejected_by_reason"] for part in report["parts"]]),
-        "failed": verdict["failed"],
-        "refused": _refusals(report["parts"]),
+        "rows_in": sum(part["num_rows_in"] for part in item["parts"]),
+        "rows_out": sum(part["rows"] for part in item["parts"]),
+        "rejected": _total([part["rejected_by_reason"] for part in item["parts"]]),
+        "docs": docs_of(staged),
     }
-    evidence = {"digest": report["digest"], "parts": report["parts"], "docs": docs_of(staged)}
-    landing.record_outcome(report["landed"], published | evidence)
-    logger.info("published %d rows of %s as version %d of %s", len(frame), report["landed"], version, table)
-    return published
+
+
+def _losses(before: dict[str, Any], parts: list[dict[str, Any]]) -> list[str]:
+    """What a delivery would take away from what is published of its recording, in words; empty if nothing."""
+    published = before.get("published", {"parts": []})
+    good = {(part["name"], sensor): rows for part in parts for sensor, rows in part["rows_used"].items()}
+    poorer = [
+        f"{part['name']}: {sensor} has {good.get((part['name'], sensor), 0):,} good rows, published are {rows:,}"
+        for part in published["parts"]
+        for sensor, rows in part["rows_used"].items()
+        if good.get((part["name"], sensor), 0) < rows
+    ]
+    if not poorer:
+        return []
+    head = (
+        f"this delivery is poorer than the one that is published as version {published['version']} and stays so; land "
+        "a whole one, or replace it all the same (`trackside ingest URI --force`, or `force` in ingest_sensors)"
+    )
+    return [head, *poorer[:10]]
 
 
 def docs_of(staged: str) -> str:
@@ -86,11 +190,13 @@ def docs_of(staged: str) -> str:
     return storage.lake("docs", *staged.rstrip("/").split("/")[-4:])
 
 
-def _stage_parts(content: str, *, source: str, vehicle: str, staged: str) -> Iterator[dict[str, Any]]:
-    """Write the parts of a recording one by one, so that one of any size fits into memory; yield their evidence."""
+def _staged_parts(location: str, *, source: str, vehicle: str, staged: str) -> list[dict[str, Any]]:
+    """Write the parts of a landed recording one by one, so that any size fits into memory; return their evidence."""
+    content = landing.content_of(location)
     if source == metropt3_windows.SOURCE:
-        yield _stage_table(content, vehicle=vehicle, staged=staged)
-        return
+        recording_id = landing.key_of(location)[3]
+        return [_stage_table(content, vehicle=vehicle, recording_id=recording_id, staged=staged)]
+    parts = []
     for recording in sources.read(content, source):
         synced = synchronise(recording)
         if synced.aligned.is_empty():
@@ -98,9 +204,12 @@ def _stage_parts(content: str, *, source: str, vehicle: str, staged: str) -> Ite
                 "%s %s: no row has a place in time: %s", recording.recording_id, recording.day, synced.rejected
             )
             continue
-        name = f"{recording.vehicle}_{recording.day}"
+        name = f"{recording.vehicle}_{recording.day}_{recording.recording_id}"
         storage.write_parquet(storage.join(staged, f"{name}.parquet"), _complete(synced.aligned, source))
-        yield _evidence(name, recording, synced)
+        parts.append(_evidence(name, recording, synced))
+    if not parts:
+        raise RecordingError(f"{location}: no row of it could be read: it has neither a usable sensor nor a table row")
+    return parts
 
 
 def _complete(frame: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -109,17 +218,19 @@ def _complete(frame: pl.DataFrame, source: str) -> pl.DataFrame:
     return frame.with_columns(pl.lit(None, dtype=pl.Float64).alias(column) for column in absent)
 
 
-def _stage_table(content: str, *, vehicle: str, staged: str) -> dict[str, Any]:
+def _stage_table(content: str, *, vehicle: str, recording_id: str, staged: str) -> dict[str, Any]:
     """A labelled table is one part; its rows have an order but no time."""
     table = metropt3_windows.read_windows(content)
-    name = f"{vehicle}_all"
-    identity = {"vehicle": vehicle, "day": "all", "recording_id": storage.name_of(staged)}
+    name = f"{vehicle}_all_{recording_id}"
+    identity = {"vehicle": vehicle, "day": "all", "recording_id": recording_id}
     frame = table.rows.select([pl.lit(text).alias(column) for column, text in identity.items()] + [pl.all()])
     storage.write_parquet(storage.join(staged, f"{name}.parquet"), frame)
     rejected = dict(table.quarantined.unique("row")["reason"].value_counts().iter_rows())
     return {
         "name": name,
+        **identity,
         "rows": len(frame),
+        "rows_used": {"table": len(frame)},
         "num_rows_in": len(frame) + sum(rejected.values()),
         "rejected_by_reason": rejected,
         "num_duplicates": table.num_duplicates,
@@ -153,12 +264,6 @@ def _evidence(name: str, recording: Recording, synced: SyncedRecording) -> dict[
 def load_part(staged: str, part: dict[str, Any]) -> pl.DataFrame:
     """Aligned rows of one part of a staged recording."""
     return storage.read_parquet(storage.join(staged, f"{part['name']}.parquet"))
-
-
-def set_aside(location: str, *, digest: str, reasons: list[str]) -> None:
-    """Set a whole recording aside; it is pending again only when its content changes."""
-    landing.quarantine(location, digest=digest, reasons=reasons)
-    landing.record_outcome(location, {"outcome": "quarantined", "digest": digest, "reasons": reasons})
 
 
 def _total(counts: list[dict[str, int]]) -> dict[str, int]:

@@ -28,6 +28,13 @@ def sync(uri: str, *, out: str, on_progress: Callable[[str, str], None] = lambda
     return folder.sync(uri, out, on_progress)
 
 
+def source_of_recipe(recipe: str) -> str:
+    """Name of the source that a recipe trains on; raise `ConfigError` if there is no such recipe or it is wrong."""
+    from pipelines.config import load_recipe
+
+    return load_recipe(recipe).source
+
+
 def land(uri: str, *, source: str = "auto") -> list[str]:
     """Copy recordings from a local file or folder into the landing area, manifest last; return their locations.
 
@@ -40,31 +47,48 @@ def land(uri: str, *, source: str = "auto") -> list[str]:
     return landing.land(uri, source=source)
 
 
-def pending(prefix: str = "") -> list[str]:
+def pending(prefix: str = "", *, again: bool = False) -> list[str]:
     """Return the landed, complete recordings whose present content was neither published nor quarantined yet.
 
     Args:
         prefix: `<source>`, `<source>/<vehicle>` or `<source>/<vehicle>/<day>`; empty means all.
+        again: Return also those that were.
     """
     from pipelines.ingest import landing
 
-    return landing.pending(prefix)
+    return landing.pending(prefix, again=again)
 
 
-def synchronise(location: str) -> str:
-    """Read one landed recording, map clocks, align, locate, screen; return the location of the staged result.
+def vehicle_days(locations: list[str]) -> list[list[str]]:
+    """Group landed recordings by vehicle and service day; each group is what `synchronise` takes."""
+    from pipelines.ingest import landing
 
-    What cannot be read is put into quarantine with its report, and `RecordingError` is raised.
+    return landing.vehicle_days(locations)
+
+
+def outcome_of(location: str) -> dict[str, Any]:
+    """What became of the present content of a landed recording: `{outcome, reasons, ...}`; empty if nothing yet."""
+    from pipelines import storage
+    from pipelines.ingest import landing
+
+    found = landing.outcome_of(location)
+    return found if found.get("digest") == storage.digest_of(location) else {}
+
+
+def synchronise(locations: list[str]) -> str:
+    """Read landed recordings of one vehicle and day, map clocks, align, locate, screen; return where they are staged.
+
+    What cannot be read is put into quarantine with its report; if that is all, `RecordingError` is raised.
     """
     from pipelines import staging
 
-    return staging.stage(location)
+    return staging.stage(locations)
 
 
 def validate(staged: str) -> str:
     """Return `staged` if it passes the suites of its source; quarantine it and raise `DataQualityError` if not.
 
-    Days that fail are quarantined one by one; the days beside them go on.
+    Recordings and days that fail are quarantined one by one; those beside them go on.
     """
     from pipelines import judgement
 
@@ -72,7 +96,7 @@ def validate(staged: str) -> str:
 
 
 def document_path(staged: str) -> str:
-    """Path of the validation report of a staged recording below the lake's `docs` area; read with `read_document`.
+    """Path of the validation report of a staged batch below the lake's `docs` area; read with `read_document`.
 
     It follows from the location alone: it is asked for after a failed validation too.
     """
@@ -98,11 +122,21 @@ def read_document(path: str) -> tuple[bytes, str] | None:
     return content, mimetypes.guess_type(path)[0] or "application/octet-stream"
 
 
-def publish(staged: str) -> dict[str, Any]:
-    """Replace the recording in its source's table; return `{table, version, rows_in, rows_out, rejected}` and more."""
+def publish(staged: str, *, force: bool = False) -> dict[str, Any]:
+    """Replace what passed in its source's table, in one commit; return `{table, version, rows_in, rows_out}` and more.
+
+    What is published already stays as it is, and so does what is richer than its new delivery, unless forced.
+    """
     from pipelines import staging
 
-    return staging.publish(staged)
+    return staging.publish(staged, force=force)
+
+
+def mark_superseded() -> list[dict[str, Any]]:
+    """Mark the registered versions and training runs whose data was published anew since; return those that are new."""
+    from pipelines import lineage
+
+    return lineage.mark_superseded()
 
 
 def build_windows(*, recipe: str, run_key: str, workers: int | None = None, epochs: int | None = None) -> str:

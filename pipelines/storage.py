@@ -4,8 +4,9 @@ The lake is an S3 bucket (`s3://trackside`) or a local folder; the environment v
 other modules pass locations (URIs) around and leave to this one what is in the lake. Layout:
 
     landing/<source>/<vehicle>/<day>/<recording>/   what recorders put there, manifest last
-    staging/<source>/<vehicle>/<day>/<recording>/   one recording, aligned, not yet validated
-    outcomes/…                                      what became of each landed recording
+    staging/<source>/<vehicle>/<day>/<batch>/       recordings of one vehicle and day, aligned, not yet validated
+    outcomes/<source>/<vehicle>/<day>/<recording>/  what became of each delivery of a landed recording
+    superseded/<source>/                            vehicle days that changed after they had been published
     quarantine/…                                    refused originals, each with its report
     events/                                         known events of each source
     docs/…                                          Data Docs of the validations
@@ -23,7 +24,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +41,8 @@ import polars as pl
 from pipelines.errors import ConfigError, ConflictError, ObjectNotFoundError, StoreAccessError, StoreError
 
 _COMMIT_TRIES = 20
+_COMMIT = "trackside.commit"
+"""Key in the history of a table under which a commit has its name."""
 
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403", "Forbidden", "NoSuchBucket"}
 _MISSING = {"NoSuchKey", "404", "NotFound"}
@@ -146,7 +149,9 @@ def exists(location: str) -> bool:
 
 def list_objects(prefix: str) -> list[str]:
     """Locations of all objects below the folder `prefix`, sorted."""
-    return sorted(_listing(prefix))
+    if not _is_s3(prefix):
+        return sorted(str(path) for path in _files(prefix))
+    return sorted(join(prefix, name) for name in fingerprints(prefix))
 
 
 def delete_objects(prefix: str) -> int:
@@ -223,29 +228,55 @@ def replacement(location: str) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def fingerprints(prefix: str) -> dict[str, str]:
+    """Objects below the folder `prefix`, by their names relative to it: prints that change with their content."""
+    if not _is_s3(prefix):
+        return {
+            path.relative_to(prefix).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in _files(prefix)
+        }
+    bucket, key = _split(prefix.rstrip("/") + "/")
+    with _translated(prefix):
+        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
+        items = [item for page in pages for item in page.get("Contents", [])]
+    return {item["Key"].removeprefix(key): f"{item['ETag']} {item['Size']}" for item in items}
+
+
 def digest_of(prefix: str) -> str:
-    """Fingerprint of a file or folder: changes when any object below it is added, removed or altered."""
-    listing = _listing(prefix)
-    lines = sorted(f"{location.removeprefix(prefix).lstrip('/')} {print_}" for location, print_ in listing.items())
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    """Fingerprint of a folder: changes when any object below it is added, removed or altered."""
+    return digest(fingerprints(prefix))
 
 
-def write_recordings(table: str, frame: pl.DataFrame) -> int:
-    """Replace in the Delta table exactly the recordings that occur in `frame`; return the new version.
+def digest(prints: dict[str, str]) -> str:
+    """One fingerprint of the objects of a folder, given those of each; it does not depend on where the folder is."""
+    return hashlib.sha256("\n".join(sorted(f"{name} {print_}" for name, print_ in prints.items())).encode()).hexdigest()
 
-    The table is partitioned by vehicle and day; a recording is one (vehicle, recording_id), and days that it has no
-    more are taken out. The commit is atomic and conditional: of two racing writers of one recording one wins whole,
-    and writers of different recordings do not disturb each other. Delta keeps microseconds, so `t_utc_ns` must be an
-    integer column.
+
+def write_recordings(
+    table: str, frame: pl.DataFrame, *, gone: Iterable[tuple[str, str, str]], commit: str, after: int
+) -> int:
+    """Replace the recordings in `frame`, and take out those in `gone`, in one commit; return the version it made.
+
+    The table is partitioned by vehicle and day. The commit is atomic and conditional: of two racing writers of one
+    recording one wins whole, and writers of different recordings do not disturb each other. A commit that was carried
+    out before its writer died is found by its name and not repeated. Delta keeps microseconds, so `t_utc_ns` must be
+    an integer column.
+
+    Args:
+        table: Location of the table; it is made if there is none.
+        frame: Rows; a recording is one `vehicle`, `day`, `recording_id`.
+        gone: Recordings that were published and are in this delivery no more.
+        commit: Name of the commit.
+        after: Version of the table before the first attempt to make this commit; -1 if there was no table.
     """
-    keys = ["vehicle", "recording_id"]
-    clauses = [
-        " AND ".join(f"{column} = {_quoted(value)}" for column, value in key.items())
-        for key in frame.select(keys).unique().sort(keys).to_dicts()
-    ]
+    keys = ["vehicle", "day", "recording_id"]
+    replaced = _predicate({*frame.select(keys).unique().rows(), *gone})
     for _ in range(_COMMIT_TRIES):
         found = _delta_table(table)
-        replace: dict[str, Any] = {"mode": "overwrite", "predicate": " OR ".join(f"({clause})" for clause in clauses)}
+        version = None if found is None else _version_of_commit(found, commit, after=after)
+        if version is not None:
+            return version
+        replace: dict[str, Any] = {"mode": "overwrite", "predicate": replaced}
         try:
             deltalake.write_deltalake(
                 found or table,
@@ -253,6 +284,7 @@ def write_recordings(table: str, frame: pl.DataFrame) -> int:
                 partition_by=["vehicle", "day"],
                 schema_mode="merge",
                 storage_options=_delta_options(table),
+                commit_properties=deltalake.CommitProperties(custom_metadata={_COMMIT: commit}),
                 **(replace if found else {"mode": "error"}),
             )
         except deltalake.exceptions.CommitFailedError:
@@ -261,8 +293,13 @@ def write_recordings(table: str, frame: pl.DataFrame) -> int:
             if found is None and _delta_table(table) is not None:
                 continue  # another writer created the table first
             raise _table_error(table, "written", err) from err
-        return table_version(table)
     raise ConflictError(f"{table}: {_COMMIT_TRIES} other writers were faster; nothing was written, try again")
+
+
+def partitions(table: str, version: int) -> set[tuple[str, str]]:
+    """`(vehicle, day)` of all partitions that a Delta table had at `version`; none before there was a table."""
+    found = _delta_table(table, version) if version >= 0 else None
+    return set() if found is None else {(part["vehicle"], part["day"]) for part in found.partitions()}
 
 
 def read_table(table: str, *, version: int | None = None, columns: list[str] | None = None) -> pl.DataFrame:
@@ -290,14 +327,33 @@ def table_version(table: str) -> int:
     return -1 if found is None else int(found.version())
 
 
+def forget_connections() -> None:
+    """Take the endpoint and the credentials from the environment anew."""
+    _s3.cache_clear()
+
+
+def _predicate(recordings: set[tuple[str, str, str]]) -> str:
+    """Condition that the rows of `recordings` fulfil, each `(vehicle, day, recording_id)`, and no others."""
+    days: dict[tuple[str, str], list[str]] = {}
+    for vehicle, day, recording_id in sorted(recordings):
+        days.setdefault((vehicle, recording_id), []).append(_quoted(day))
+    clauses = [
+        f"(vehicle = {_quoted(vehicle)} AND recording_id = {_quoted(recording)} AND day IN ({', '.join(of_recording)}))"
+        for (vehicle, recording), of_recording in days.items()
+    ]
+    return " OR ".join(clauses)
+
+
 def _quoted(text: str) -> str:
     """Text as it stands in a predicate."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def forget_connections() -> None:
-    """Take the endpoint and the credentials from the environment anew."""
-    _s3.cache_clear()
+def _version_of_commit(found: "deltalake.DeltaTable", commit: str, *, after: int) -> int | None:
+    """Version that the commit called `commit` made, if it is later than `after`; `None` if there is none."""
+    num_later = found.version() - after
+    later = found.history(num_later) if num_later > 0 else []
+    return next((int(entry["version"]) for entry in later if entry.get(_COMMIT) == commit), None)
 
 
 def _delta_table(table: str, version: int | None = None) -> "deltalake.DeltaTable | None":
@@ -334,16 +390,9 @@ def _endpoint() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
-def _listing(prefix: str) -> dict[str, str]:
-    """Objects below the folder `prefix`, each with a print that changes with its content."""
-    if not _is_s3(prefix):
-        paths = [path for path in Path(prefix).rglob("*") if path.is_file() and not path.name.startswith(".partial-")]
-        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-    bucket, key = _split(prefix.rstrip("/") + "/")
-    with _translated(prefix):
-        pages = _s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-        items = [item for page in pages for item in page.get("Contents", [])]
-    return {f"s3://{bucket}/{item['Key']}": f"{item['ETag']} {item['Size']}" for item in items}
+def _files(folder: str) -> list[Path]:
+    """Whole files below a local folder."""
+    return [path for path in Path(folder).rglob("*") if path.is_file() and not path.name.startswith(".partial-")]
 
 
 def _is_s3(location: str) -> bool:

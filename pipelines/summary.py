@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from pipelines import registry, storage, tracking
+from pipelines import lineage, registry, storage, tracking
 from pipelines.assessment import DECISION, REPORT
 from pipelines.evaluate import Report
 from pipelines.ingest import landing
@@ -21,19 +21,22 @@ def summarise(plan_location: str) -> dict[str, Any]:
     outcome = read_outcome(plan.location)
     report = Report.from_dict(storage.read_json(storage.join(plan.location, REPORT)))
     decision = storage.read_json(storage.join(plan.location, DECISION))
-    known = landing.outcomes(plan.recipe.source)
-    published = [item for item in known if item["outcome"] == "published"]
+    num_quarantined = sum(item["outcome"] == "quarantined" for item in landing.outcomes(plan.recipe.source))
+    published = landing.published(plan.recipe.source)
+    windows = load_windows(plan.windows, parts=())
+    changed = lineage.mark_of(windows)
     champion = registry.champion_version(plan.recipe.name)
     compared = [report.model, *([report.champion] if report.champion else []), *report.baselines]
     measured = [name for name in METRICS if any(not math.isnan(item.scores.get(name, math.nan)) for item in compared)]
     return {
         "simulated": any(part["simulated"] for item in published for part in item["parts"]),
         "facts": {
-            "recordings": f"{len(published)} published, {len(known) - len(published)} quarantined",
+            "recordings": f"{len(published)} published, {num_quarantined} quarantined",
             "rows in": f"{sum(item['rows_in'] for item in published):,}",
             "aligned rows out": f"{sum(item['rows_out'] for item in published):,}",
             "rejected rows": _listed(landing.rejected(published)),
-            "examples": _listed(load_windows(plan.windows, parts=()).counts),
+            "examples": _listed(windows.counts),
+            **({"changed since": str(changed)} if changed else {}),
             "workers": f"{outcome.workers} ({outcome.attempts} attempt{'s' if outcome.attempts > 1 else ''})",
             "steps": outcome.steps,
             "loss": f"{outcome.train_loss:.5g} in the last step, {outcome.validation_loss:.5g} in validation at best",

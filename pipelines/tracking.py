@@ -65,6 +65,24 @@ class TrackedCheckpoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """The run of a training, found again."""
+
+    run_id: str
+    run_key: str
+    tags: Mapping[str, str]
+
+    def set_tags(self, tags: Mapping[str, str]) -> list[str]:
+        """Set tags; return what was changed: the run's name, or nothing."""
+        if tags.items() <= self.tags.items():
+            return []
+        with translated():
+            for name, value in tags.items():
+                _client().set_tag(self.run_id, name, value)
+        return [self.run_key]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrackedRun:
     """The MLflow run of a training."""
 
@@ -83,7 +101,7 @@ class TrackedRun:
         params = [Param(key, str(value)) for key, value in values.items()]
         source = DeltaDatasetSource(path=data.table, delta_table_version=data.version)
         dataset = Dataset(
-            name=recipe.source,
+            name=f"{recipe.source}@{data.version}",  # of one name and digest, MLflow keeps only the first source
             digest=data.digest[:32],
             source_type="delta_table",
             source=source.to_json(),
@@ -225,6 +243,21 @@ def links_of(run_key: str, *, experiment: str) -> dict[str, str]:
         client = _client()
         run = _find(client, _experiment_id(client, experiment), run_key)
     return {} if run is None else {name: str(v) for name, v in run.data.tags.items() if name.startswith("airflow")}
+
+
+def trainings() -> Iterator[Training]:
+    """All runs of trainings, whatever their experiment."""
+    with translated():
+        client = _client()
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        token = ""
+        while experiments:
+            page = client.search_runs(experiments, filter_string=f"tags.`{RUN_KEY}` LIKE '%'", page_token=token or None)
+            for run in page:
+                yield Training(run_id=run.info.run_id, run_key=run.data.tags[RUN_KEY], tags=run.data.tags)
+            token = page.token
+            if not token:
+                return
 
 
 def is_configured() -> bool:

@@ -67,6 +67,9 @@ class WindowSet:
     digest: str
     """SHA-256 of the examples, their index and the names of the channels."""
 
+    vehicle_days: tuple[tuple[str, str], ...]
+    """Vehicle and service day of all examples, whatever their part; sorted."""
+
     counts: dict[str, int]
     """Examples in each part, and those left out, by reason."""
 
@@ -192,8 +195,15 @@ def assemble(
     for part in PARTS:
         values[f"{part}_x"] = found.x[parts[part]]
         values[f"{part}_y"] = None if found.y is None else found.y[parts[part]]
-    counts = {part: len(parts[part]) for part in PARTS} | found.left_out | left_out
-    return WindowSet(**values, table=table, table_version=table_version, digest=_digest(values), counts=counts)
+    used = found.index.select("vehicle", "day")[np.concatenate([parts[part] for part in PARTS])]
+    return WindowSet(
+        **values,
+        table=table,
+        table_version=table_version,
+        digest=_digest(values),
+        vehicle_days=tuple(used.unique().sort("vehicle", "day").rows()),
+        counts={part: len(parts[part]) for part in PARTS} | found.left_out | left_out,
+    )
 
 
 def save_windows(location: str, windows: WindowSet) -> str:
@@ -216,6 +226,7 @@ def save_windows(location: str, windows: WindowSet) -> str:
         "table": windows.table,
         "table_version": windows.table_version,
         "digest": windows.digest,
+        "vehicle_days": windows.vehicle_days,
         "counts": windows.counts,
     }
     storage.write_json(storage.join(location, _MANIFEST), manifest)
@@ -242,6 +253,7 @@ def load_windows(location: str, *, parts: tuple[str, ...] = PARTS) -> WindowSet:
         table=manifest["table"],
         table_version=manifest["table_version"],
         digest=manifest["digest"],
+        vehicle_days=tuple((vehicle, day) for vehicle, day in manifest["vehicle_days"]),
         counts=manifest["counts"],
     )
 

@@ -68,6 +68,7 @@ def pressure_windows():
             table="tables/bundle",
             table_version=3,
             digest=hashlib.sha256(x_NLC.tobytes()).hexdigest(),
+            vehicle_days=(("07", "2026-01-12"),),
             counts={"train": train, "validation": validation},
         )
 

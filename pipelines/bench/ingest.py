@@ -66,9 +66,9 @@ def measure(*, folder: str, trip_minutes: float, rounds: int) -> dict[str, Any]:
 def _ingest(landed: str) -> dict[str, Cost]:
     recording, read_cost = timed(read_bundle, landed)
     _, synchronise_cost = timed(synchronise, recording)
-    staged, stage_cost = timed(steps.synchronise, landed)
+    staged, stage_cost = timed(steps.synchronise, [landed])
     _, validate_cost = timed(steps.validate, staged)
-    _, publish_cost = timed(steps.publish, staged)
+    _, publish_cost = timed(steps.publish, staged, force=True)  # what is published already would stay as it is
     return {
         "read": read_cost,
         "synchronise": synchronise_cost,

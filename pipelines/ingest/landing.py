@@ -1,13 +1,18 @@
 """The landing area: what arrived, what of it is complete, and what became of it.
 
 A landed recording is a folder `landing/<source>/<vehicle>/<day>/<recording>/` whose manifest was written last: the trip
-bundle's own `meta.json`, or for a plain file a `landed.json` of ours. The outcome of its processing is one small object
-under `outcomes/` with the digest of the content it is about. Thus a repeated delivery changes nothing, a late or
-repaired one is pending again, and originals are never moved or deleted; what was refused is copied to `quarantine/`
-with its report.
+bundle's own `meta.json`, or for a plain file a `landed.json` of ours. What became of each of its deliveries is a small
+object `outcomes/<source>/<vehicle>/<day>/<recording>/<number>-<digest>.json`; the highest number counts, and the digest
+is that of the content it is about. Thus a repeated delivery changes nothing, a late or repaired one is pending again,
+and originals are never moved or deleted; what was refused is copied to `quarantine/` with its report.
+
+An outcome has `digest`, `outcome` (`published` or `quarantined`), `reasons`, and, if rows of the recording are in the
+table, `published`: their evidence. A refused redelivery leaves what was published before it in the table, and in the
+outcome.
 """
 
 import logging
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,9 @@ from pipelines.ingest.manifest import MANIFEST
 
 FILE_MANIFEST = "landed.json"
 EVENTS_FILE = "events.csv"
+
+Key = tuple[str, str, str, str]
+"""Source, vehicle, day and recording: the folders that a landed recording lies in."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +81,7 @@ def content_of(location: str) -> str:
     return storage.join(location, storage.read_json(manifest)["file"])
 
 
-def key_of(location: str) -> tuple[str, str, str, str]:
+def key_of(location: str) -> Key:
     """`(source, vehicle, day, recording)` of a landed recording."""
     parts = location.rstrip("/").split("/")[-4:]
     if len(parts) < 4 or "/landing/" not in location:
@@ -84,42 +92,74 @@ def key_of(location: str) -> tuple[str, str, str, str]:
     return source, vehicle, day, recording
 
 
-def pending(prefix: str) -> list[str]:
+def pending(prefix: str, *, again: bool = False) -> list[str]:
     """Complete recordings below `landing/<prefix>` whose present content has no outcome yet, sorted.
 
-    One listing of the landing area and one of the outcomes; only recordings that have an outcome are looked at closely.
+    It takes two listings, however many recordings there are.
+
+    Args:
+        prefix: `<source>[/<vehicle>[/<day>]]`; empty means all.
+        again: Return all complete recordings, also those that have an outcome.
     """
-    objects = storage.list_objects(storage.lake("landing", *filter(None, prefix.split("/"))))
-    names_of: dict[str, set[str]] = {}
-    for location in objects:
-        folder, _, name = location.rpartition("/")
-        names_of.setdefault(folder, set()).add(name)
-    complete = [folder for folder, names in names_of.items() if names & {MANIFEST, FILE_MANIFEST}]
-    for folder in sorted(names_of.keys() - complete):
-        logger.warning("%s: waits for its manifest", folder)
-    known = set(storage.list_objects(storage.lake("outcomes")))
-    return sorted(folder for folder in complete if _outcome(folder) not in known or is_changed(folder))
+    judged = {} if again else {key: name.rpartition("-")[2] for key, name in _newest_outcomes().items()}
+    due = []
+    for key, prints in _landed(prefix).items():
+        location = storage.lake("landing", *key)
+        if not prints.keys() & {MANIFEST, FILE_MANIFEST}:
+            logger.warning("%s: waits for its manifest", location)
+        elif judged.get(key) != _short(storage.digest(prints)):
+            due.append(location)
+    return sorted(due)
 
 
-def is_changed(location: str) -> bool:
-    """Whether a landed recording differs from the content that its outcome is about."""
-    return bool(storage.read_json(_outcome(location))["digest"] != storage.digest_of(location))
+def vehicle_days(locations: list[str]) -> list[list[str]]:
+    """Group landed recordings by source, vehicle and service day; sorted."""
+    ordered = sorted(locations, key=key_of)
+    return [list(group) for _, group in groupby(ordered, key=lambda location: key_of(location)[:3])]
 
 
-def record_outcome(location: str, outcome: dict[str, Any]) -> None:
-    """Write down what became of the content with digest `outcome["digest"]` of a landed recording."""
-    storage.write_json(_outcome(location), outcome)
+def outcome_of(location: str) -> dict[str, Any]:
+    """What became of the last delivery of a landed recording that was processed; empty if none was."""
+    name = newest_outcome(location)
+    return dict(storage.read_json(_outcome_at(key_of(location), name))) if name else {}
+
+
+def newest_outcome(location: str) -> str:
+    """Name of the newest outcome of a landed recording; empty if it has none. It changes with every delivery."""
+    key = key_of(location)
+    return _newest_outcomes(*key).get(key, "")
 
 
 def outcomes(source: str) -> list[dict[str, Any]]:
-    """What became of all recordings of a source."""
-    return [storage.read_json(location) for location in storage.list_objects(storage.lake("outcomes", source))]
+    """What became of the last delivery of all recordings of a source."""
+    return [storage.read_json(_outcome_at(key, name)) for key, name in sorted(_newest_outcomes(source).items())]
+
+
+def published(source: str) -> list[dict[str, Any]]:
+    """Evidence for all that is in the table of a source: one entry a recording."""
+    return [outcome["published"] for outcome in outcomes(source) if "published" in outcome]
+
+
+def record_published(location: str, evidence: dict[str, Any]) -> None:
+    """Write down that the content with digest `evidence["digest"]` of a landed recording is in the table."""
+    _record(location, {"digest": evidence["digest"], "outcome": "published", "reasons": [], "published": evidence})
+
+
+def refuse(location: str, *, digest: str, reasons: list[str]) -> None:
+    """Set a landed recording aside; it is pending again only when its content changes.
+
+    What was published of an earlier delivery stays published.
+    """
+    quarantine(location, digest=digest, reasons=reasons)
+    before = outcome_of(location)
+    kept = {"published": before["published"]} if "published" in before else {}
+    _record(location, {"digest": digest, "outcome": "quarantined", "reasons": reasons, **kept})
 
 
 def rejected(published: list[dict[str, Any]]) -> dict[str, int]:
     """Rejected rows of published recordings, by reason."""
-    reasons = sorted({reason for outcome in published for reason in outcome["rejected"]})
-    return {reason: sum(outcome["rejected"].get(reason, 0) for outcome in published) for reason in reasons}
+    reasons = sorted({reason for evidence in published for reason in evidence["rejected"]})
+    return {reason: sum(evidence["rejected"].get(reason, 0) for evidence in published) for reason in reasons}
 
 
 def quarantine(location: str, *, digest: str, reasons: list[str]) -> str:
@@ -143,8 +183,48 @@ def quarantine_of(location: str, digest: str) -> str:
     return storage.lake("quarantine", *key_of(location), digest[:12])
 
 
-def _outcome(location: str) -> str:
-    return storage.lake("outcomes", *key_of(location)) + ".json"
+def _landed(prefix: str) -> dict[Key, dict[str, str]]:
+    """Objects of all landed recordings below `landing/<prefix>`, each with its print."""
+    above = prefix.split("/") if prefix else []
+    recordings: dict[Key, dict[str, str]] = {}
+    for path, print_ in storage.fingerprints(storage.lake("landing", *above)).items():
+        parts = [*above, *path.split("/")]
+        if len(parts) <= 4:
+            logger.warning("landing/%s: not in a folder <source>/<vehicle>/<day>/<recording>", "/".join(parts))
+            continue
+        source, vehicle, day, recording, *name = parts
+        recordings.setdefault((source, vehicle, day, recording), {})["/".join(name)] = print_
+    return recordings
+
+
+def _newest_outcomes(*above: str) -> dict[Key, str]:
+    """Name of the newest outcome, `<number>-<digest>`, of all recordings below `outcomes/<above>`."""
+    newest: dict[Key, str] = {}
+    for location in storage.list_objects(storage.lake("outcomes", *above)):  # sorted, so the newest comes last
+        source, vehicle, day, recording, name = location.split("/")[-5:]
+        newest[source, vehicle, day, recording] = name.removesuffix(".json")
+    return newest
+
+
+def _record(location: str, outcome: dict[str, Any]) -> None:
+    """Add an outcome to those of a recording; the newest one again changes nothing.
+
+    Should two processes add one at the same time, the recording is pending again if the wrong one of them counts.
+    """
+    if outcome_of(location) == outcome:
+        return
+    number = int(newest_outcome(location).partition("-")[0] or 0) + 1
+    name = f"{number:06d}-{_short(outcome['digest'])}"
+    storage.write_json(_outcome_at(key_of(location), name), outcome, if_absent=True)
+
+
+def _outcome_at(key: Key, name: str) -> str:
+    return storage.lake("outcomes", *key, f"{name}.json")
+
+
+def _short(digest: str) -> str:
+    """As much of a digest as the name of an object has."""
+    return digest[:16]
 
 
 def _is_sensor_file(path: Path) -> bool:

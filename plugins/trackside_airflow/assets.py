@@ -3,7 +3,7 @@
 from airflow.sdk import Asset
 
 ALIGNED_DATA = Asset("aligned_data")
-"""A recording was published to the aligned table of its source."""
+"""Recordings of a vehicle day were published to the aligned table of their source."""
 
 MODEL_CANDIDATE = Asset("model_candidate")
 """A trained model was registered with its evidence; nobody has decided about it yet."""

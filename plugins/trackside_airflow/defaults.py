@@ -1,4 +1,4 @@
-"""What holds for every DAG: its arguments, how it names a run, how it labels a recording."""
+"""What holds for every DAG: its arguments, how it names a run, how it labels a vehicle day."""
 
 import hashlib
 import re
@@ -20,10 +20,11 @@ DEFAULT_ARGS: dict[str, Any] = {
 RUN_KEY = "{{ run_key(dag_run.dag_id, dag_run.run_id) }}"
 """Template of the name that a DAG run gives to its work; needs the macro `run_key`."""
 
-RECORDING_LABEL = (
-    "{{ (task.staged if task.staged is defined else task.op_args[0]).rstrip('/').split('/')[-3:] | join(' / ') }}"
+VEHICLE_DAY_LABEL = (
+    "{% set given = task.staged if task.staged is defined else task.op_args[0] %}"
+    "{{ (given if given is string else given[0]).rstrip('/').split('/')[-4:-1] | join(' / ') }}"
 )
-"""Label of a mapped task in the UI: vehicle, service day and recording, the end of every recording's location."""
+"""Label of a mapped task in the UI: source, vehicle and service day, as the location of a recording or batch tells."""
 
 
 def run_key(dag_id: str, run_id: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
@@ -14,19 +15,23 @@ from trackside_airflow.triggers import TIMED_OUT, TrainingTrigger
 
 
 class ValidateOperator(BaseOperator):
-    """Let a staged recording pass its suite, or fail with what is wrong; the report is one click away."""
+    """Let a staged batch pass its suites, or fail with what is wrong; the report is one click away."""
 
     template_fields: Sequence[str] = ("staged",)
     operator_extra_links = (DataDocsLink(),)
 
     def __init__(self, *, staged: str, **kwargs: Any) -> None:
-        """Take the location of the staged recording."""
+        """Take the location of the staged batch."""
         super().__init__(**kwargs)
         self.staged = staged
 
     def execute(self, context: Context) -> str:
         """Return the location of what passed."""
         return steps.validate(self.staged)
+
+
+class AllSucceeded(EmptyOperator):
+    """Fail the run if a task before it failed: a run is judged by its last tasks, and others of them may succeed."""
 
 
 class TrainOperator(BaseOperator):

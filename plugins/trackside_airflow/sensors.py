@@ -12,42 +12,47 @@ from trackside_airflow.triggers import PendingRecordingsTrigger
 
 
 class PendingRecordingsSensor(BaseSensorOperator):
-    """Wait in the triggerer until a complete recording is pending; return the locations of all that are."""
+    """Wait in the triggerer until a complete recording is pending; return all that are, by vehicle and service day."""
 
-    template_fields: Sequence[str] = ("prefix", "wait_s")
+    template_fields: Sequence[str] = ("prefix", "wait_s", "again")
 
-    def __init__(self, *, prefix: str, wait_s: float, limit: int, **kwargs: Any) -> None:
+    def __init__(self, *, prefix: str, wait_s: float, again: bool, limit: int, **kwargs: Any) -> None:
         """Say where to look and how patiently.
 
         Args:
             prefix: Where to look, as `steps.pending` takes it.
             wait_s: Seconds to wait for the first one; without any by then, the task is skipped.
-            limit: Most recordings that one run takes; the others are still pending for the next run.
+            again: Whether to take also recordings that were published or refused before.
+            limit: Most vehicle days that one run takes; the others are still pending for the next run.
             kwargs: What every sensor takes.
         """
         super().__init__(**kwargs)
         self.prefix = prefix
         self.wait_s = wait_s
+        self.again = again
         self.limit = limit
 
-    def execute(self, context: Context) -> list[str]:
+    def execute(self, context: Context) -> list[list[str]]:
         """Look once here, where it costs nothing more, then in the triggerer."""
-        pending = steps.pending(self.prefix)
+        pending = steps.pending(self.prefix, again=self.again)
         if not pending:
             deadline = time.time() + float(self.wait_s)
             trigger = PendingRecordingsTrigger(prefix=self.prefix, poll_s=self.poke_interval, deadline=deadline)
             self.defer(trigger=trigger, method_name="execute_complete")
         return self._take(pending)
 
-    def execute_complete(self, context: Context, event: bool) -> list[str]:
+    def execute_complete(self, context: Context, event: bool) -> list[list[str]]:
         """Look again: more may have come since the trigger saw the first."""
         if not event:
             raise AirflowSkipException(
                 f"no complete recording came below {self.prefix or 'the landing area'} within {self.wait_s} s"
             )
-        return self._take(steps.pending(self.prefix))
+        return self._take(steps.pending(self.prefix, again=self.again))
 
-    def _take(self, pending: list[str]) -> list[str]:
-        taken = pending[: self.limit]
-        self.log.info("%d recordings are pending, this run takes %d", len(pending), len(taken))
+    def _take(self, pending: list[str]) -> list[list[str]]:
+        days = steps.vehicle_days(pending)
+        taken = days[: self.limit]
+        self.log.info(
+            "%d recordings of %d vehicle days are due, this run takes %d", len(pending), len(days), len(taken)
+        )
         return taken

@@ -1,6 +1,7 @@
 """What holds for the DAG files, together and one by one."""
 
 import ast
+import configparser
 import os
 import subprocess
 import sys
@@ -96,22 +97,41 @@ def test_a_scheduled_night_covers_the_day_before_it(nightly_retrain):
     assert first.run_after == first.data_interval.end
 
 
-def test_recordings_pass_three_tasks_in_order(ingest_sensors):
+def test_vehicle_days_pass_three_tasks_in_order_before_anything_is_marked(ingest_sensors):
     assert edges(ingest_sensors) == {
-        "wait_for_recordings": ["recording.synchronise"],
-        "recording.synchronise": ["recording.validate"],
-        "recording.validate": ["recording.publish"],
-        "recording.publish": [],
+        "wait_for_recordings": ["vehicle_day.synchronise"],
+        "vehicle_day.synchronise": ["vehicle_day.validate"],
+        "vehicle_day.validate": ["vehicle_day.publish"],
+        "vehicle_day.publish": ["all_published", "mark_superseded"],
+        "mark_superseded": [],
+        "all_published": [],
     }
 
 
-def test_each_recording_has_a_chain_of_its_own(ingest_sensors):
+def test_each_vehicle_day_has_a_chain_of_its_own(ingest_sensors):
     from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 
-    group = ingest_sensors.task_group.children["recording"]
+    group = ingest_sensors.task_group.children["vehicle_day"]
 
     assert isinstance(group, MappedTaskGroup)
     assert {task.trigger_rule for task in group.iter_tasks()} == {"all_success"}
+
+
+def test_a_vehicle_day_that_failed_does_not_keep_the_others_from_being_marked(ingest_sensors):
+    assert ingest_sensors.get_task("mark_superseded").trigger_rule == "all_done_min_one_success"
+
+
+def test_a_run_in_which_a_vehicle_day_failed_has_failed(ingest_sensors):
+    """A run is judged by its leaves, and marking succeeds whatever happened before it."""
+    assert ingest_sensors.get_task("all_published").trigger_rule == "all_success"
+    assert ingest_sensors.get_task("all_published").inherits_from_empty_operator  # it takes no slot of a worker
+
+
+def test_ingestion_leaves_a_slot_of_the_machine_to_others(ingest_sensors):
+    airflow_cfg = configparser.ConfigParser()
+    airflow_cfg.read(ROOT / "airflow.cfg")
+
+    assert ingest_sensors.max_active_tasks < int(airflow_cfg["core"]["parallelism"])
 
 
 def test_a_model_is_trained_judged_registered_and_promoted_in_order(nightly_retrain):
@@ -134,7 +154,7 @@ def test_each_asset_comes_from_the_task_that_makes_it(dagbag):
     }
 
     assert outlets == {
-        "aligned_data": "ingest_sensors.recording.publish",
+        "aligned_data": "ingest_sensors.vehicle_day.publish",
         "model_candidate": "nightly_retrain.register",
         "model_champion": "nightly_retrain.promote",
     }
@@ -161,6 +181,7 @@ def test_the_form_offers_exactly_the_recipes_that_exist(nightly_retrain):
         ("ingest_sensors", "prefix", "/bundle"),
         ("ingest_sensors", "wait_s", -1),
         ("ingest_sensors", "wait_s", 3600),
+        ("ingest_sensors", "force", "yes"),
     ],
 )
 def test_a_wrong_parameter_is_refused_before_the_run_starts(dagbag, dag_id, name, value):
@@ -179,6 +200,7 @@ def test_a_wrong_parameter_is_refused_before_the_run_starts(dagbag, dag_id, name
         ("ingest_sensors", "prefix", ""),
         ("ingest_sensors", "prefix", "bundle/07/2026-01-12"),
         ("ingest_sensors", "wait_s", 0),
+        ("ingest_sensors", "force", True),
     ],
 )
 def test_a_right_parameter_is_accepted(dagbag, dag_id, name, value):
@@ -207,18 +229,32 @@ def test_parameters_reach_the_steps_with_their_own_types(nightly_retrain, params
     assert rendered(nightly_retrain.get_task("promote").force) is params["force_promote"]
 
 
+def test_force_reaches_both_ends_of_the_ingestion_as_a_boolean(ingest_sensors):
+    environment = ingest_sensors.get_template_env()
+    context = {"params": {"prefix": "bundle/07", "wait_s": 0, "force": True}}
+
+    def rendered(value):
+        return ingest_sensors.get_task("wait_for_recordings").render_template(value, context, jinja_env=environment)
+
+    assert rendered(ingest_sensors.get_task("wait_for_recordings").again) is True
+    assert rendered(ingest_sensors.get_task("vehicle_day.publish").op_kwargs)["force"] is True
+
+
 @pytest.mark.parametrize(
-    ("task_id", "attribute"),
-    [("recording.synchronise", "op_args"), ("recording.validate", "staged"), ("recording.publish", "op_args")],
+    ("task_id", "given"),
+    [
+        ("vehicle_day.synchronise", {"op_args": [["s3://trackside/landing/bundle/07/2026-01-12/trip_1"]]}),
+        ("vehicle_day.validate", {"staged": "s3://trackside/staging/bundle/07/2026-01-12/0123456789ab"}),
+        ("vehicle_day.publish", {"op_args": ["s3://trackside/staging/bundle/07/2026-01-12/0123456789ab"]}),
+    ],
 )
-def test_a_mapped_task_shows_which_recording_it_is(ingest_sensors, task_id, attribute):
-    location = "s3://trackside/landing/bundle/07/2026-01-12/trip_1/"
-    task = SimpleNamespace(**{attribute: [location] if attribute == "op_args" else location})
+def test_a_mapped_task_shows_which_vehicle_and_day_it_is_about(ingest_sensors, task_id, given):
+    task = SimpleNamespace(**given)
     template = ingest_sensors.get_task(task_id).map_index_template
 
     label = ingest_sensors.get_template_env().from_string(template).render(task=task)
 
-    assert label == "07 / 2026-01-12 / trip_1"
+    assert label == "bundle / 07 / 2026-01-12"
 
 
 def test_there_are_dag_files():

@@ -61,8 +61,8 @@ def ingest(airflow, prefix="bundle"):
 
 def publish_here(folder):
     """Publish a fleet without Airflow, for tests that are about what comes after."""
-    for location in steps.land(str(folder)):
-        steps.publish(steps.validate(steps.synchronise(location)))
+    for batch in steps.vehicle_days(steps.land(str(folder))):
+        steps.publish(steps.validate(steps.synchronise(batch)))
 
 
 def mlflow_runs(recipe, run_key):

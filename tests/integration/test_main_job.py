@@ -94,8 +94,8 @@ def test_a_broken_recording_fails_alone(ingested):
     failed = [label for label, state in tasks.items() if state == "failed"]
     assert state == "failed"
     assert len(failed) == 1
-    assert failed[0].startswith("recording.synchronise")
-    assert sum(label.startswith("recording.publish") and s == "success" for label, s in tasks.items()) == 7
+    assert failed[0].startswith("vehicle_day.synchronise")
+    assert sum(label.startswith("vehicle_day.publish") and s == "success" for label, s in tasks.items()) == 7
 
 
 def test_what_was_refused_is_in_quarantine_with_its_reason(ingested):
@@ -109,15 +109,23 @@ def test_a_repaired_recording_is_taken_in_by_the_next_run(ingested):
     _, state, tasks = ingested["second"]
 
     assert state == "success"
-    assert sum(label.startswith("recording.publish") for label in tasks) == 2
+    assert sum(label.startswith("vehicle_day.publish") for label in tasks) == 2
     assert {outcome["outcome"] for outcome in landing.outcomes("bundle")} == {"published"}
     assert steps.pending() == []
+
+
+def test_each_task_of_a_vehicle_day_is_named_after_it(ingested):
+    labels = [label for label in ingested["first"][2] if label.startswith("vehicle_day.")]
+
+    days = {f"bundle / {vehicle} / {day}" for _, vehicle, day, _ in map(landing.key_of, ingested["landed"])}
+    assert len(days) == 8
+    assert all(any(day in label for day in days) for label in labels if ingested["first"][2][label] == "success")
 
 
 def test_every_landed_row_is_used_or_rejected_for_a_reason(ingested, fleet):
     for location in ingested["landed"]:
         _, vehicle, day, recording = landing.key_of(location)
-        part = storage.read_json(storage.lake("outcomes", *landing.key_of(location)) + ".json")["parts"][0]
+        (part,) = landing.outcome_of(location)["published"]["parts"]
         folder = fleet / "bundles" / vehicle / day / recording
         for sensor, entry in storage.read_json(str(folder / "meta.json"))["sensors"].items():
             file = folder / entry["file"]
@@ -135,9 +143,8 @@ def test_the_table_has_each_recording_once(ingested):
 
 
 def test_data_docs_are_served_behind_the_login(services, ingested):
-    document = (
-        f"{services.env['TRACKSIDE_AIRFLOW_URL']}/trackside/docs/{'/'.join(landing.key_of(ingested['landed'][2]))}"
-    )
+    path = landing.outcome_of(ingested["landed"][2])["published"]["docs"].partition("/docs/")[2]
+    document = f"{services.env['TRACKSIDE_AIRFLOW_URL']}/trackside/docs/{path}"
 
     anonymous = requests.get(f"{document}/index.html", timeout=30)
     token = _token(services.env)

@@ -93,7 +93,7 @@ def _assert_one_clean_run(plan, outcome):
     runs = client.search_runs([experiment.experiment_id], f"tags.`trackside.run_key` = '{plan.run_key}'")
     assert [run.info.run_id for run in runs] == [outcome.mlflow_run_id]
     assert runs[0].info.status == "FINISHED"
-    assert runs[0].inputs.dataset_inputs[0].dataset.name == "bundle"
+    assert runs[0].inputs.dataset_inputs[0].dataset.name == "bundle@3"
     steps = [metric.step for metric in client.get_metric_history(outcome.mlflow_run_id, "train_loss")]
     assert sorted(steps) == list(range(1, plan.total_steps + 1))
     models = client.search_logged_models([experiment.experiment_id], f"source_run_id = '{outcome.mlflow_run_id}'")

@@ -109,8 +109,8 @@ def finished_job(fleet, mlflow_database, tmp_path_factory):
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{mlflow_database}")
         patch.chdir(mlflow_database.parent)
         patch.delenv("TRACKSIDE_RAY_URL", raising=False)
-        for location in steps.land(str(fleet)):
-            steps.publish(steps.validate(steps.synchronise(location)))
+        for batch in steps.vehicle_days(steps.land(str(fleet))):
+            steps.publish(steps.validate(steps.synchronise(batch)))
         windows = steps.build_windows(recipe=str(recipe), run_key="first")
         plan = steps.plan(windows)
         steps.train(plan)

@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from pipelines import assessment, registry, runs, staging, steps, storage
+from pipelines import assessment, lineage, registry, runs, staging, steps, storage
 from pipelines.errors import ConfigError
 from pipelines.evaluate import Report
-from pipelines.ingest import landing
+from pipelines.ingest import landing, superseded
 from pipelines.ingest.metropt3_windows import FEATURES
 from pipelines.promotion import Act
 from pipelines.train.outcome import read_outcome
@@ -58,7 +58,7 @@ def labelled(mlflow, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACKSIDE_LAKE", str(folder / "lake"))
         landed = landing.land_file(str(folder / "windows.csv"), source="metropt3_windows", vehicle="metro-apu")
-        staging.publish(steps.validate(staging.stage(landed)))
+        staging.publish(steps.validate(staging.stage([landed])))
         plan = runs.plan(runs.build_windows(str(folder / "labelled.toml"), run_key="labelled"))
         steps.train(plan)
         return plan, assessment.evaluate(plan)
@@ -124,7 +124,7 @@ def test_a_version_carries_its_evidence(job):
     assert tags["trackside.run_key"] == "first"
     assert tags["trackside.table"] == f"{job.lake}/tables/bundle@3"
     assert tags["trackside.data"] == load_windows(job.windows).digest
-    assert int(tags["trackside.rows_in"]) == sum(item["rows_in"] for item in landing.outcomes("bundle"))
+    assert int(tags["trackside.rows_in"]) == sum(item["rows_in"] for item in landing.published("bundle"))
     assert tags["trackside.simulated"] == "true"
     assert float(tags["trackside.clock_residual_p99_ms"]) < 250
 
@@ -135,11 +135,13 @@ def test_registering_again_finds_the_version(job):
 
 def test_quarantined_recordings_do_not_keep_a_model_from_its_evidence(job):
     landed = storage.lake("landing", "bundle", "sim009", "2026-01-05", "broken")
-    landing.record_outcome(landed, {"outcome": "quarantined", "digest": "0", "reasons": ["torn"]})
+    storage.write_bytes(storage.join(landed, "meta.json"), b"{")
+    landing.refuse(landed, digest="0", reasons=["torn"])
 
     candidate = assessment.register(job.plan, job.report)
 
-    storage.delete_objects(storage.lake("outcomes", "bundle", "sim009"))
+    for area in ("landing", "outcomes", "quarantine"):
+        storage.delete_objects(storage.lake(area, "bundle", "sim009"))
     assert candidate == job.candidate
 
 
@@ -178,8 +180,10 @@ def test_a_labelled_table_is_judged_by_its_own_labels(labelled):
 
 
 def test_a_candidate_below_the_minimum_is_refused_unless_forced(labelled, monkeypatch):
+    """Its data changed between training and registration, which the version must tell."""
     plan, report = labelled
     monkeypatch.setenv("TRACKSIDE_LAKE", plan.partition("/runs/")[0])
+    superseded.record(storage.lake("tables", "metropt3_windows"), 1, {("metro-apu", "all")})
     candidate = assessment.register(plan, report)
 
     refused = assessment.promote(candidate, report, force=False, act=ACT)
@@ -190,6 +194,7 @@ def test_a_candidate_below_the_minimum_is_refused_unless_forced(labelled, monkey
     assert (forced["promoted"], forced["forced"]) == (True, True)
     assert registry.champion_version("labelled_windows") == candidate.partition("/")[2]
     assert json.loads(registry.tag_of("labelled_windows", "1", "trackside.decision"))["forced"] is True
+    assert json.loads(registry.tag_of("labelled_windows", "1", lineage.TAG))["new_version"] == 1
 
 
 def _num_rows(scores):

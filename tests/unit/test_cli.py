@@ -84,7 +84,7 @@ def test_a_broken_bundle_fails_and_the_good_one_beside_it_is_published(trackside
 
     found = json.loads(out)
     assert code == 1
-    assert [item["outcome"] for item in found["published"]] == ["published"]
+    assert [location.split("/")[-2] for item in found["published"] for location in item["published"]] == [good.name]
     assert [location.split("/")[-2] for location in found["failed"]] == [broken.name]
     assert "meta.json" in next(iter(found["failed"].values()))
     assert "RecordingError: " in err
@@ -99,10 +99,10 @@ def test_an_error_of_ours_is_one_message_and_exit_code_1(trackside, lake, tmp_pa
 
 
 def test_brackets_in_a_message_are_not_taken_for_markup(trackside, lake, monkeypatch):
-    def refuse(location):
+    def refuse(locations):
         raise RecordingError("values in [0, 1] or [/b] are expected")
 
-    monkeypatch.setattr(cli.steps, "land", lambda uri: ["a"])
+    monkeypatch.setattr(cli.steps, "land", lambda uri: [storage.lake("landing", "bundle", "07", "2026-01-12", "a")])
     monkeypatch.setattr(cli.steps, "synchronise", refuse)
 
     code, _, err = trackside("ingest", "x")
@@ -136,6 +136,50 @@ def test_workers_are_a_number_or_a_range(trackside, lake, monkeypatch, text, wor
 
     assert (code, json.loads(out)) == (0, {"done": True})
     assert (asked["recipe"], asked["workers"]) == ("smoke", workers)
+
+
+def test_an_unknown_recipe_is_refused_before_anything_lands(trackside, lake, fleet):
+    code, _, err = trackside("train", "hot_baering", "--data", fleet)
+
+    assert code == 1
+    assert "ConfigError: no recipe 'hot_baering'" in err
+    assert not lake.exists()
+
+
+def test_data_of_another_source_than_the_recipe_trains_on_are_refused_before_anything_lands(trackside, lake, fleet):
+    code, _, err = trackside("train", "metro_compressor", "--data", fleet)
+
+    assert code == 1
+    assert "is bundle, but recipe metro_compressor trains on metropt3" in err
+    assert not lake.exists()
+
+
+def test_the_same_delivery_again_is_said_to_be_unchanged(trackside, lake, fleet):
+    day = fleet / "bundles" / "sim001" / "2026-01-05"
+    trackside("ingest", day)
+    before = {location: storage.read_bytes(location) for location in storage.list_objects(str(lake))}
+
+    code, out, _ = trackside("ingest", day, "--json")
+
+    found = json.loads(out)
+    assert code == 0
+    assert (found["published"], found["failed"]) == ([], {})
+    assert [location.split("/")[-2] for location in found["unchanged"]] == ["2026-01-05"]
+    assert {location: storage.read_bytes(location) for location in storage.list_objects(str(lake))} == before
+
+
+def test_a_refused_delivery_again_is_refused_with_the_same_reason(trackside, lake, fleet, tmp_path):
+    shutil.copytree(fleet / "bundles" / "sim001" / "2026-01-05", tmp_path / "drop" / "sim001" / "2026-01-05")
+    (manifest,) = (tmp_path / "drop").rglob("meta.json")
+    manifest.write_text(manifest.read_text()[:100])
+    trackside("ingest", tmp_path / "drop")
+
+    code, out, _ = trackside("ingest", tmp_path / "drop", "--json")
+
+    (reason,) = json.loads(out)["failed"].values()
+    assert code == 1
+    assert "refused before, unchanged since; --force tries again" in reason
+    assert "no whole JSON document" in reason
 
 
 def test_an_unknown_strategy_is_refused_before_any_work(trackside, lake):

@@ -20,7 +20,7 @@ def stage(tmp_path):
             row = [str(values.get(name, 1.0)) for name in names]
             lines += [",".join([str(i), f"2020-02-{day:02d} 00:{i:02d}:00", *row]) for i in range(40)]
         (tmp_path / "apu.csv").write_text("\n".join(lines) + "\n")
-        return staging.stage(landing.land_file(str(tmp_path / "apu.csv"), source="metropt3", vehicle="metro-apu"))
+        return staging.stage([landing.land_file(str(tmp_path / "apu.csv"), source="metropt3", vehicle="metro-apu")])
 
     return make
 
@@ -30,7 +30,7 @@ def spoil():
     """Put a reading that no screening would leave there into the staged rows of a day."""
 
     def change(staged, day):
-        (part,) = [p for p in report_of(staged)["parts"] if p["name"].endswith(day)]
+        (part,) = [p for p in parts_of(staged) if p["day"].endswith(day)]
         frame = staging.load_part(staged, part)
         location = storage.join(staged, f"{part['name']}.parquet")
         storage.write_parquet(location, frame.with_columns(Oil_temperature=frame["Oil_temperature"] * 0 + 200.0))
@@ -42,13 +42,17 @@ def report_of(staged):
     return storage.read_json(storage.join(staged, staging.REPORT))
 
 
+def parts_of(staged):
+    return [part for recording in report_of(staged)["recordings"] for part in recording["parts"]]
+
+
 def verdict_of(staged):
     return storage.read_json(storage.join(staged, staging.VERDICT))
 
 
 def quarantine_reasons(staged):
-    report = report_of(staged)
-    at = landing.quarantine_of(report["landed"], report["digest"])
+    (recording,) = report_of(staged)["recordings"]
+    at = landing.quarantine_of(recording["landed"], recording["digest"])
     return storage.read_json(storage.join(at, "report.json"))["reasons"]
 
 
@@ -56,13 +60,13 @@ def test_good_days_pass_together_and_have_a_readable_report(stage):
     staged = judgement.judge(stage(60, 61))
 
     docs = [storage.name_of(page) for page in storage.list_objects(staging.docs_of(staged))]
-    assert verdict_of(staged) == {"passed": ["metro-apu_2020-02-01", "metro-apu_2020-02-02"], "failed": {}}
+    assert verdict_of(staged) == {"passed": ["metro-apu_2020-02-01_apu", "metro-apu_2020-02-02_apu"], "failed": {}}
     assert docs == ["index.html", "metropt3.html", "metropt3_sensors.html"]
     assert b"simulated" not in storage.read_bytes(f"{staging.docs_of(staged)}/index.html")
 
 
 def test_the_report_of_simulated_data_says_so(fleet):
-    landed = landing.land_bundles(str(fleet / "bundles" / "sim001" / "2026-01-05"))[0]
+    landed = landing.land_bundles(str(fleet / "bundles" / "sim001" / "2026-01-05"))
 
     staged = judgement.judge(staging.stage(landed))
 
@@ -75,9 +79,9 @@ def test_one_bad_day_does_not_hold_back_the_others(stage, spoil):
 
     published = staging.publish(judgement.judge(staged))
 
-    assert verdict_of(staged)["passed"] == ["metro-apu_2020-02-01", "metro-apu_2020-02-03"]
-    assert list(published["failed"]) == ["metro-apu_2020-02-02"]
-    assert "Oil_temperature" in published["failed"]["metro-apu_2020-02-02"]
+    assert verdict_of(staged)["passed"] == ["metro-apu_2020-02-01_apu", "metro-apu_2020-02-03_apu"]
+    assert list(published["failed"]) == ["metro-apu_2020-02-02_apu"]
+    assert "Oil_temperature" in published["failed"]["metro-apu_2020-02-02_apu"]
     assert storage.read_table(published["table"])["day"].unique().sort().to_list() == ["2020-02-01", "2020-02-03"]
     assert len(quarantine_reasons(staged)) == 1
 
@@ -86,7 +90,7 @@ def test_a_recording_that_fails_whole_is_quarantined_with_its_reason_and_no_long
     staged = stage(60)
     spoil(staged, "02-01")
 
-    with pytest.raises(DataQualityError, match=r"metropt3 metro-apu_2020-02-01: .*") as raised:
+    with pytest.raises(DataQualityError, match=r"metropt3 metro-apu_2020-02-01_apu: .*") as raised:
         judgement.judge(staged)
 
     message = str(raised.value)
@@ -101,7 +105,7 @@ def test_a_recording_that_fails_whole_is_quarantined_with_its_reason_and_no_long
 
 def test_days_that_are_wrong_only_together_are_all_refused(stage):
     staged = stage(60, 61)
-    first, second = report_of(staged)["parts"]
+    first, second = parts_of(staged)
     storage.write_parquet(f"{staged}/{second['name']}.parquet", staging.load_part(staged, first))
 
     with pytest.raises(DataQualityError, match=r"metropt3 as a whole: .*"):
@@ -114,7 +118,7 @@ def test_days_that_are_wrong_only_together_are_all_refused(stage):
 def test_a_sensor_that_lost_too_many_rows_fails_its_recording(stage):
     staged = stage(60)
     report = report_of(staged)
-    report["parts"][0]["sensors"][0]["rejected_share"] = 0.3
+    report["recordings"][0]["parts"][0]["sensors"][0]["rejected_share"] = 0.3
     storage.write_json(storage.join(staged, staging.REPORT), report)
 
     with pytest.raises(DataQualityError, match="rejected_share"):
@@ -127,4 +131,4 @@ def test_a_repaired_recording_passes_after_it_failed(stage, spoil):
     with pytest.raises(DataQualityError):
         judgement.judge(staged)
 
-    assert verdict_of(judgement.judge(stage(61)))["passed"] == ["metro-apu_2020-02-01"]
+    assert verdict_of(judgement.judge(stage(61)))["passed"] == ["metro-apu_2020-02-01_apu"]

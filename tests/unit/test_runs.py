@@ -1,3 +1,5 @@
+import uuid
+
 import polars as pl
 import pytest
 
@@ -58,7 +60,8 @@ def publish(*values):
                 "dop_speed_mps": 20.0,
             }
         )
-        storage.write_recordings(storage.lake("tables", "bundle"), frame)
+        table = storage.lake("tables", "bundle")
+        storage.write_recordings(table, frame, gone=[], commit=uuid.uuid4().hex, after=-1)
 
 
 def test_the_windows_of_a_run_say_which_table_version_they_were_cut_from(recipe, lake):

@@ -1,6 +1,7 @@
 import re
 import threading
 import time
+import uuid
 from contextlib import ExitStack
 
 import polars as pl
@@ -37,6 +38,11 @@ def _recording(vehicle, day, recording, num_rows, value):
             "a": [value] * num_rows,
         }
     )
+
+
+def write(table, frame, *, gone=(), commit=None, after=-1):
+    """Write recordings in a commit of a name that no other has, unless one is given."""
+    return storage.write_recordings(table, frame, gone=gone, commit=commit or uuid.uuid4().hex, after=after)
 
 
 def test_a_conditional_write_never_replaces(tmp_path):
@@ -149,10 +155,10 @@ def test_the_digest_of_a_folder_changes_with_its_content_and_not_with_its_place(
 
 def test_publishing_a_recording_again_replaces_only_that_recording(tmp_path):
     table = str(tmp_path / "table")
-    storage.write_recordings(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
-    storage.write_recordings(table, _recording("v1", "2026-01-05", "t2", 4, 2.0))
+    write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
+    write(table, _recording("v1", "2026-01-05", "t2", 4, 2.0))
 
-    version = storage.write_recordings(table, _recording("v1", "2026-01-05", "t1", 5, 9.0))
+    version = write(table, _recording("v1", "2026-01-05", "t1", 5, 9.0))
 
     rows = storage.read_table(table)
     assert version == 2
@@ -164,8 +170,8 @@ def test_publishing_a_recording_again_replaces_only_that_recording(tmp_path):
 
 def test_an_old_table_version_stays_readable(tmp_path):
     table = str(tmp_path / "table")
-    old = storage.write_recordings(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
-    storage.write_recordings(table, _recording("v1", "2026-01-05", "t1", 5, 9.0))
+    old = write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
+    write(table, _recording("v1", "2026-01-05", "t1", 5, 9.0))
 
     assert storage.read_table(table, version=old)["a"].to_list() == [1.0] * 3
 
@@ -175,13 +181,13 @@ def test_concurrent_writers_of_different_recordings_lose_nothing(tmp_path):
     frames = [_recording(f"v{number % 3}", "2026-01-05", f"t{number}", 5, float(number)) for number in range(6)]
     failures = []
 
-    def write(frame):
+    def write_own(number):
         try:
-            storage.write_recordings(table, frame)
+            write(table, frames[number])
         except Exception as err:  # whatever it is, the test must show it
             failures.append(err)
 
-    threads = [threading.Thread(target=write, args=(frame,)) for frame in frames]
+    threads = [threading.Thread(target=write_own, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -198,7 +204,7 @@ def test_a_table_that_was_never_written_says_what_to_do(tmp_path):
 
 def test_a_column_that_a_table_lacks_is_named_beside_those_it_has(tmp_path):
     table = str(tmp_path / "table")
-    storage.write_recordings(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
+    write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
 
     with pytest.raises(ConfigError, match=r"no column 'b'; it has vehicle, day, recording_id, t_utc_ns, a"):
         storage.read_table(table, columns=["a", "b"])
@@ -261,7 +267,7 @@ def test_a_table_that_may_be_read_but_not_written_is_not_worth_a_retry(store, se
     store(serve(answer))
 
     with pytest.raises(StoreAccessError, match="s3://lake/a: the table could not be written"):
-        storage.write_recordings("s3://lake/a", _recording("v1", "2026-01-05", "t1", 3, 1.0))
+        write("s3://lake/a", _recording("v1", "2026-01-05", "t1", 3, 1.0))
 
 
 def test_a_store_that_stays_busy_is_worth_a_retry(store, serve, monkeypatch):
@@ -287,7 +293,7 @@ def test_forgotten_credentials_are_not_used_again(store, serve, monkeypatch):
 def test_two_recordings_of_one_day_are_read_one_after_the_other(tmp_path):
     table = str(tmp_path / "table")
     for name in ("whole", "part"):
-        storage.write_recordings(table, _recording("v1", "2026-01-05", name, 3, 1.0))
+        write(table, _recording("v1", "2026-01-05", name, 3, 1.0))
 
     assert storage.read_table(table)["recording_id"].to_list() == ["part"] * 3 + ["whole"] * 3
 
@@ -295,16 +301,70 @@ def test_two_recordings_of_one_day_are_read_one_after_the_other(tmp_path):
 def test_a_day_that_a_recording_has_no_more_is_taken_out(tmp_path):
     table = str(tmp_path / "table")
     days = [_recording("v1", day, "t1", 3, 1.0) for day in ("2026-01-05", "2026-01-06")]
-    storage.write_recordings(table, pl.concat(days))
+    write(table, pl.concat(days))
 
-    storage.write_recordings(table, days[0])
+    write(table, days[0], gone=[("v1", "2026-01-06", "t1")])
 
     assert storage.read_table(table)["day"].unique().to_list() == ["2026-01-05"]
+
+
+def test_a_trip_of_the_same_name_on_another_day_is_another_recording(tmp_path):
+    table = str(tmp_path / "table")
+    write(table, _recording("v1", "2026-01-05", "trip-1", 3, 1.0))
+
+    write(table, _recording("v1", "2026-01-06", "trip-1", 3, 2.0))
+
+    assert storage.read_table(table)["day"].unique(maintain_order=True).to_list() == ["2026-01-05", "2026-01-06"]
+
+
+def test_a_commit_that_was_carried_out_is_found_and_not_repeated(tmp_path):
+    table = str(tmp_path / "table")
+    first = write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0), commit="batch")
+    write(table, _recording("v2", "2026-01-05", "t1", 3, 1.0))
+
+    again = write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0), commit="batch")
+
+    assert (first, again, storage.table_version(table)) == (0, 0, 1)
+
+
+def test_a_commit_of_the_same_name_before_the_first_attempt_is_another_one(tmp_path):
+    table = str(tmp_path / "table")
+    before = write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0), commit="batch")
+
+    again = write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0), commit="batch", after=before)
+
+    assert again == 1
+
+
+def test_a_writer_gets_the_version_of_its_own_commit(tmp_path, monkeypatch):
+    table = str(tmp_path / "table")
+    write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
+    write_deltalake = storage.deltalake.write_deltalake
+
+    def write_and_be_overtaken(*arguments, **options):
+        write_deltalake(*arguments, **options)
+        monkeypatch.setattr(storage.deltalake, "write_deltalake", write_deltalake)
+        write(table, _recording("v3", "2026-01-05", "t1", 3, 1.0))
+
+    monkeypatch.setattr(storage.deltalake, "write_deltalake", write_and_be_overtaken)
+
+    assert write(table, _recording("v2", "2026-01-05", "t1", 3, 1.0)) == 1
+    assert storage.table_version(table) == 2
+
+
+def test_the_partitions_of_a_version_are_those_that_it_had(tmp_path):
+    table = str(tmp_path / "table")
+    write(table, _recording("v1", "2026-01-05", "t1", 3, 1.0))
+    write(table, _recording("v1", "2026-01-06", "t1", 3, 1.0))
+
+    assert storage.partitions(table, -1) == set()
+    assert storage.partitions(table, 0) == {("v1", "2026-01-05")}
+    assert storage.partitions(table, 1) == {("v1", "2026-01-05"), ("v1", "2026-01-06")}
 
 
 def test_a_name_with_a_quotation_mark_is_only_a_name(tmp_path):
     table = str(tmp_path / "table")
     for value in (1.0, 2.0):
-        storage.write_recordings(table, _recording("v1", "2026-01-05", "o'brien", 3, value))
+        write(table, _recording("v1", "2026-01-05", "o'brien", 3, value))
 
     assert storage.read_table(table)["a"].to_list() == [2.0] * 3

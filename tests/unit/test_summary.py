@@ -22,7 +22,7 @@ def test_the_summary_says_what_went_in_and_what_came_out(job):
     facts = summary["facts"]
     assert summary["simulated"] is True
     assert facts["recordings"] == "4 published, 0 quarantined"
-    assert int(facts["rows in"].replace(",", "")) == sum(item["rows_in"] for item in landing.outcomes("bundle"))
+    assert int(facts["rows in"].replace(",", "")) == sum(item["rows_in"] for item in landing.published("bundle"))
     assert int(facts["aligned rows out"].replace(",", "")) == len(storage.read_table(storage.lake("tables", "bundle")))
     assert facts["rejected rows"] == "none"
     assert facts["workers"] == "1 (1 attempt)"
@@ -50,9 +50,11 @@ def test_the_candidate_is_described_as_it_was_decided(job, decision, promoted, f
 
 def test_quarantined_recordings_are_counted_apart(job):
     landed = storage.lake("landing", "bundle", "sim009", "2026-01-05", "broken")
-    landing.record_outcome(landed, {"outcome": "quarantined", "digest": "0", "reasons": ["torn"]})
+    storage.write_bytes(storage.join(landed, "meta.json"), b"{")
+    landing.refuse(landed, digest="0", reasons=["torn"])
 
     facts = summarise(job.plan)["facts"]
 
-    storage.delete_objects(storage.lake("outcomes", "bundle", "sim009"))
+    for area in ("landing", "outcomes", "quarantine"):
+        storage.delete_objects(storage.lake(area, "bundle", "sim009"))
     assert facts["recordings"] == "4 published, 1 quarantined"

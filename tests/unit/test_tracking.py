@@ -1,8 +1,9 @@
+import json
 import re
 
 import pytest
 
-from pipelines.config import parse_recipe
+from pipelines.config import load_recipe, parse_recipe
 from pipelines.errors import ConfigError, TrackingAccessError, TrackingError
 from pipelines.tracking import Point, TrackedCheckpoint, TrackedData, open_run, run_url
 
@@ -110,6 +111,18 @@ def test_recipe_plan_and_data_are_on_the_run_and_may_be_said_twice(run):
     assert stored.data.params["plan.workers"] == "2"
     assert dataset.dataset.digest == "d" * 32
     assert '"delta_table_version": 7' in dataset.dataset.source
+
+
+def test_the_same_examples_of_another_version_are_another_input():
+    sources = []
+    for version in (7, 8):
+        run = open_run(f"same examples of {version}", experiment="tiny")
+        data = TrackedData(table="s3://lake/tables/metropt3", version=version, digest="e" * 64, counts={})
+        run.log_settings(load_recipe("metro_compressor"), {}, data)
+        (dataset,) = run.client.get_run(run.run_id).inputs.dataset_inputs
+        sources.append(json.loads(dataset.dataset.source)["delta_table_version"])
+
+    assert sources == [7, 8]
 
 
 def test_a_run_left_running_by_a_kill_is_continued_and_finished(run):

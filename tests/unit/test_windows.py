@@ -124,6 +124,7 @@ def labelled():
     return pl.DataFrame(
         {
             "vehicle": ["apu"] * 4,
+            "day": ["all"] * 4,
             "row": [0, 1, 2, 3],
             "f2": [1.0, 2.0, None, 4.0],
             "f1": [5.0, 6.0, 7.0, 8.0],
@@ -139,7 +140,7 @@ def test_features_are_all_columns_but_label_group_and_identity_in_their_order():
     assert found.channels == ("f2", "f1")
     assert found.x.tolist() == [[1, 5], [4, 8]]
     assert found.y.tolist() == [1, 0]
-    assert found.index.to_dict(as_series=False) == {"vehicle": ["apu"] * 2, "row": [0, 3], "fold": [0, 2]}
+    assert found.index.rows() == [("apu", "all", 0, 0), ("apu", "all", 3, 2)]
 
 
 def test_rows_without_label_or_feature_are_counted():
@@ -182,6 +183,14 @@ def test_labels_are_stored_with_the_rows(tmp_path):
 
     assert read.train_y.tolist() == [1]
     assert read.test_index["fold"].to_list() == [2]
+
+
+def test_the_vehicle_days_of_all_examples_are_kept(tmp_path):
+    windows = window_set(np.arange(20.0))
+
+    read = load_windows(save_windows(str(tmp_path), windows), parts=())
+
+    assert read.vehicle_days == windows.vehicle_days == (("07", "2026-01-05"),)
 
 
 def test_parts_that_are_not_asked_for_are_not_read(tmp_path):

@@ -54,7 +54,7 @@ def test_a_bundle_without_its_manifest_is_not_pending_until_it_arrives(fleet):
 def test_a_recording_with_an_outcome_is_pending_again_only_when_its_content_changes(fleet):
     first, second = landing.land_bundles(str(fleet))
     for location in (first, second):
-        landing.record_outcome(location, {"digest": storage.digest_of(location)})
+        landing.record_published(location, {"digest": storage.digest_of(location)})
     before = landing.pending("")
 
     storage.write_bytes(storage.join(first, "tmp.csv"), b"ts,bearing_c\n1,20\n")
@@ -93,7 +93,7 @@ def test_a_second_bad_delivery_does_not_replace_the_first_in_quarantine(fleet):
 
 def test_the_same_delivery_again_changes_nothing(fleet):
     for location in landing.land_bundles(str(fleet)):
-        landing.record_outcome(location, {"digest": storage.digest_of(location)})
+        landing.record_published(location, {"digest": storage.digest_of(location)})
 
     landing.land_bundles(str(fleet))
 
