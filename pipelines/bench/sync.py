@@ -8,19 +8,21 @@ never compared with another.
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from pipelines.bench import accuracy, asof, peers
-from pipelines.bench.accuracy import Errors
+from pipelines.bench.accuracy import Errors, TripScore
 from pipelines.bench.measuring import Cost, Laps, median, on_one_core, peak_bytes, timed
 from pipelines.bench.result import Result, judge
 from pipelines.clocks.calibrate import calibrate
 from pipelines.ingest.bundle import read_bundle
-from pipelines.simulate import LEVELS, simulate_trip, write_bundle
+from pipelines.simulate import LEVELS, Trip, simulate_trip, write_bundle
+from pipelines.sync import SyncedRecording, synchronise
 from pipelines.sync.folder import ALIGNED, ROWS, sync
+from pipelines.sync.rows import write_rows
 
 MIN_ROWS_PER_S = 300_000.0
 MAX_MEMORY = 6.0
@@ -88,26 +90,41 @@ def measure_accuracy(*, folder: str, levels: list[str], trip_minutes: float) -> 
             aba_rate_hz=ACCURACY_ABA_HZ,
             difficulty=LEVELS[level],
         )
-        bundle, out = Path(folder) / level, Path(folder) / f"{level}-out"
-        write_bundle(trip, bundle)
-        report = sync(str(bundle), str(out))
-        recording, rows = read_bundle(str(bundle)), pl.read_parquet(out / ROWS)
-        calibration = calibrate(recording)
-        score = accuracy.score_trip(
-            trip, rows, maps=calibration.maps, wheel_diameter_m=report["position"].get("wheel_diameter_m")
-        )
-        missed += [f"{level}: {line}" for line in accuracy.missed(score, trip, LEVELS[level])]
+        done = put_right(trip, Path(folder) / level)
+        missed += [f"{level}: {line}" for line in accuracy.missed(done.score, trip, LEVELS[level])]
+        recording, stamps = done.synced.recording, done.synced.calibration.stamps
         put = {
-            "ours": rows,
-            "pyxdf": peers.with_pyxdf(recording, calibration.stamps, dejitter=True),
-            "pyxdf_clocks_only": peers.with_pyxdf(recording, calibration.stamps, dejitter=False),
-            "pandas": peers.as_stamped(recording, calibration.stamps),
+            "ours": done.rows,
+            "pyxdf": peers.with_pyxdf(recording, stamps, dejitter=True),
+            "pyxdf_clocks_only": peers.with_pyxdf(recording, stamps, dejitter=False),
+            "pandas": peers.as_stamped(recording, stamps),
         }
         for tool, rows_of_tool in put.items():
             for sensor, error_ms_T in accuracy.time_errors_ms(trip, rows_of_tool).items():
                 errors_ms.setdefault(tool, {}).setdefault(sensor, []).append(error_ms_T)
     figures = {tool: _figures(own) for tool, own in errors_ms.items()}
     return {"ours": figures.pop("ours") | {"bars_missed": len(missed), "missed": missed}, "peers": figures}
+
+
+class Done(NamedTuple):
+    """A trip that went through the chain."""
+
+    synced: SyncedRecording
+    rows: pl.DataFrame
+    """As in the file of rows."""
+
+    score: TripScore
+
+
+def put_right(trip: Trip, folder: Path) -> Done:
+    """Write the bundle of a trip to `folder`, send it through the chain and score what comes out."""
+    write_bundle(trip, folder / "bundle")
+    synced = synchronise(read_bundle(str(folder / "bundle")))
+    write_rows(folder / ROWS, synced)
+    rows = pl.read_parquet(folder / ROWS)
+    wheel_diameter_m = synced.position.get("wheel_diameter_m")
+    score = accuracy.score_trip(trip, rows, maps=synced.calibration.maps, wheel_diameter_m=wheel_diameter_m)
+    return Done(synced, rows, score)
 
 
 def measure_speed(*, folder: str, trip_minutes: float, rounds: int) -> dict[str, Any]:
