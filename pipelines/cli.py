@@ -144,7 +144,14 @@ def sync(
     """Map clocks, screen, align and locate one recording; every row gets its instant, its place or its reason."""
     with _stages() as on_progress:
         report = steps.sync(bundle, out=str(to), on_progress=on_progress)
-    _show(report, as_json=json_)
+    if json_:
+        _print_json(report)
+        return
+    for recording in report.get("recordings", [report]):
+        _print_synced(recording)
+    for failed in report.get("failed", []):
+        err.print(f"not used: {failed}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    out.print(f"written to {to}", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -336,6 +343,32 @@ def _progress(found: Iterable[services.ServiceStatus]) -> str:
     """What `up` is waiting for."""
     waiting = [service.name for service in found if service.state not in {"ready", "done"}]
     return f"starting the services; waiting for {', '.join(waiting)}"
+
+
+def _print_synced(report: dict[str, Any]) -> None:
+    """What became of the rows, the clocks and the place of one recording."""
+    sensors = Table(
+        "sensor", "clock", "rows", "used", "rejected", title=f"{report['vehicle']} {report['recording_id']}"
+    )
+    for name, sensor in report["sensors"].items():
+        why = ", ".join(f"{reason} {count:,}" for reason, count in sensor["rejected"].items())
+        sensors.add_row(name, sensor["clock_id"], f"{sensor['rows']:,}", f"{sensor['used']:,}", why)
+    clocks = Table("clock", "tied by", "offset, ms", "drift, ppm", "steps, ms", "σ at most, ms")
+    for clock_id, clock in report["clocks"].items():
+        numbers = (clock["offset_ms"], clock["drift_ppm"], clock["steps_ms"], clock["sigma_max_ms"])
+        clocks.add_row(clock_id, clock["method"], *map(_plain, numbers))
+    out.print(sensors, clocks)
+    place = ", ".join(f"{name} {_plain(value)}" for name, value in report["position"].items())
+    out.print(f"place: {place}", markup=False, highlight=False, soft_wrap=True)
+    for refusal in report["refusals"]:
+        err.print(f"refused: {refusal['message']}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _plain(value: Any) -> str:
+    """A number with the digits that matter; a list of them."""
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return f"{value:,.6g}" if isinstance(value, int | float) else str(value or "")
 
 
 @contextmanager
