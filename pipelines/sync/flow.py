@@ -22,6 +22,7 @@ from pipelines.ingest.reader import Recording, Refusal, SensorRows
 from pipelines.position import Distance, TrackPosition, Travel
 from pipelines.screen import Reason, screen
 from pipelines.sync import passport
+from pipelines.sync.measured import Measured, measured
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,9 @@ class SyncedRecording:
     """vehicle, day, recording_id, t_utc_ns, line_m, position_sigma_m, then a channel its value, validity and age."""
 
     calibration: Calibration
+    measured: dict[str, Measured]
+    """By clock, what its map was fitted to; a clock that rests on no single measurements has none."""
+
     tracks: dict[str, Track]
     """Rows of each sensor by instant, readings that are not believed taken out."""
 
@@ -125,15 +129,18 @@ def synchronise(
     columns = _columns(tracks, travelled, grid, on_progress)
     on_progress("locate", f"{grid.length} instants")
     where = position.fit_position(tracks, travelled, route=recording.route, balises=recording.balises)
+    compared = {clock_id: measured(recording, clock) for clock_id, clock in calibration.maps.items()}
+    evidence = {clock_id: own for clock_id, own in compared.items() if own is not None}
     synced = SyncedRecording(
         recording=recording,
         rate_hz=rate_hz,
         aligned=_aligned(recording, grid, where, columns),
         calibration=calibration,
+        measured=evidence,
         tracks=tracks,
         value_faults={name: own.value_fault_T for name, own in screened.items()},
         where=where,
-        **_accounted(recording, calibration, screened, where, columns),
+        **_accounted(recording, calibration, evidence, screened, where, columns),
     )
     _log(synced)
     return synced
@@ -264,6 +271,7 @@ def _aligned(recording: Recording, grid: Grid, where: TrackPosition, columns: di
 def _accounted(
     recording: Recording,
     calibration: Calibration,
+    evidence: dict[str, Measured],
     screened: dict[str, _Screened],
     where: TrackPosition,
     columns: dict[str, np.ndarray],
@@ -277,7 +285,7 @@ def _accounted(
         "rows_used": rows_used,
         "rejected": rejected,
         "screened": {name: own.counts for name, own in screened.items() if own.counts},
-        "clocks": passport.clocks(recording, calibration),
+        "clocks": passport.clocks(recording, calibration, evidence),
         "position": passport.position(where),
         "coverage": passport.coverage(columns),
     }

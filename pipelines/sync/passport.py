@@ -10,6 +10,7 @@ from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.row_times import RowTimes
 from pipelines.ingest.reader import Recording, SensorRows
 from pipelines.position import TrackPosition
+from pipelines.sync.measured import Measured, set_ns
 
 
 def rejected(sensor: SensorRows, times: RowTimes) -> dict[str, int]:
@@ -33,13 +34,16 @@ def unread(sensor: SensorRows) -> pl.DataFrame:
     return of_channels.join(left_out(sensor), on="row", how="anti").unique("row", keep="first").sort("row")
 
 
-def clocks(recording: Recording, calibration: Calibration) -> dict[str, dict[str, Any]]:
+def clocks(recording: Recording, calibration: Calibration, evidence: dict[str, Measured]) -> dict[str, dict[str, Any]]:
     """Evidence for the map of each clock, and the uncertainty that it has at the rows."""
     sigmas: dict[str, list[np.ndarray]] = {}
     for name, sensor in recording.sensors.items():
         times = calibration.times[name]
         sigmas.setdefault(sensor.clock_id, []).append(times.sigma_ns_T[times.used])
-    return {clock_id: _clock(clock, np.concatenate(sigmas[clock_id])) for clock_id, clock in calibration.maps.items()}
+    return {
+        clock_id: _clock(clock, np.concatenate(sigmas[clock_id]), evidence.get(clock_id))
+        for clock_id, clock in calibration.maps.items()
+    }
 
 
 def position(where: TrackPosition) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def coverage(columns: dict[str, np.ndarray]) -> dict[str, float]:
     }
 
 
-def _clock(clock: ClockMap, sigma_ns: np.ndarray) -> dict[str, Any]:
+def _clock(clock: ClockMap, sigma_ns: np.ndarray, evidence: Measured | None) -> dict[str, Any]:
     return {
         "method": clock.method,
         "version": clock.version,
@@ -73,8 +77,28 @@ def _clock(clock: ClockMap, sigma_ns: np.ndarray) -> dict[str, Any]:
         "num_exchanges": clock.residuals.num_exchanges,
         "num_rejected": clock.residuals.num_rejected,
         "servers_rejected": list(clock.residuals.servers_rejected),
+        "servers": _servers(evidence) if evidence is not None else [],
         "steps_ms": [_rounded(step.jump_ns * 1e-6) for step in clock.steps],
+        "steps_t_utc_ns": set_ns(clock).tolist(),
     }
+
+
+def _servers(evidence: Measured) -> list[dict[str, Any]]:
+    """What each server said of a clock."""
+    facts = []
+    for number, server in enumerate(evidence.servers):
+        of_server_X = evidence.server_X == number
+        if of_server_X.any():
+            facts.append(
+                {
+                    "server": server,
+                    "num_exchanges": int(of_server_X.sum()),
+                    "num_believed": int(evidence.is_believed_X[of_server_X].sum()),
+                    "shortest_rtt_ms": _rounded(2e-6 * float(evidence.reach_ns_X[of_server_X].min())),
+                    "residual_median_ms": _rounded(1e-6 * float(np.median(evidence.residual_ns_X[of_server_X]))),
+                }
+            )
+    return facts
 
 
 def _rounded(value: float) -> float | None:

@@ -3,37 +3,21 @@
 Shape suffixes: X = measurements of one clock, oldest first, N = points along its map.
 """
 
-from itertools import pairwise
-from typing import NamedTuple
+from html import escape
 
 import numpy as np
 
 from pipelines.clocks.clock_map import ClockMap, Segment
-from pipelines.clocks.exchanges import exchanges_of
 from pipelines.sync.flow import SyncedRecording
+from pipelines.sync.measured import SIGMAS, Measured, set_ns
 from pipelines.sync.report.charts import Axis, Band, Dots, Layer, Line, Marks, chart, number_axis
 from pipelines.sync.report.elements import Cell, details, duration, section, table
 
 POINTS = 300
 """Points along a segment of a map."""
 
-SIGMAS = 2.0
 NO_EPOCH_NS = 10**17
 """A clock that is years off does not count from 1970 but from its power-on."""
-
-
-class _Measured(NamedTuple):
-    """What a clock was compared with, and what its map leaves of it."""
-
-    dev_ns_X: np.ndarray
-    offset_ns_X: np.ndarray
-    reach_ns_X: np.ndarray
-    """How far the truth may be from the offset: half the round trip."""
-
-    server_X: np.ndarray
-    servers: tuple[str, ...]
-    residual_ns_X: np.ndarray
-    is_believed_X: np.ndarray
 
 
 def clocks(synced: SyncedRecording, x: Axis, first_ns: int) -> str:
@@ -45,14 +29,12 @@ def clocks(synced: SyncedRecording, x: Axis, first_ns: int) -> str:
         first_ns: Instant of its zero.
     """
     maps = synced.calibration.maps
-    measured = {clock_id: _measured(synced, clock) for clock_id, clock in maps.items()}
     charts = [
-        f'<h3>Clock {clock_id}</h3><div class="charts">{_offsets(maps[clock_id], own, x, first_ns)}'
+        f'<h3>Clock {escape(clock_id)}</h3><div class="charts">{_offsets(maps[clock_id], own, x, first_ns)}'
         f"{_residuals(maps[clock_id], own, x, first_ns)}</div>"
-        for clock_id, own in measured.items()
-        if own is not None
+        for clock_id, own in synced.measured.items()
     ]
-    return section("clocks", "Clocks", _summary(synced), *charts, details("Servers", _servers(measured)))
+    return section("clocks", "Clocks", _summary(synced), *charts, details("Servers", _servers(synced)))
 
 
 def _summary(synced: SyncedRecording) -> str:
@@ -100,52 +82,24 @@ def _span(milliseconds: float | None) -> str:
     return "–" if milliseconds is None else duration(milliseconds * 1e-3)
 
 
-def _measured(synced: SyncedRecording, clock: ClockMap) -> _Measured | None:
-    """What a map was fitted to; `None` for one that rests on no single measurements."""
-    recording = synced.recording
-    if clock.method == "exchanges" and recording.exchanges is not None:
-        found = exchanges_of(recording.exchanges, recording.clocks[clock.clock_id])
-        own = (found.dev_ns_X, found.offset_ns_X, found.rtt_ns_X / 2, found.server_X, found.servers)
-    elif clock.method == "pairs" and recording.time_pairs is not None:
-        pairs = recording.time_pairs
-        dev_ns_X, utc_ns_X = pairs["t_dev_ns"].to_numpy(), pairs["t_utc_ns"].to_numpy()
-        reach_ns_X = 5.0 * pairs["sigma_ns"].to_numpy()
-        own = (dev_ns_X, utc_ns_X - dev_ns_X, reach_ns_X, np.zeros(len(dev_ns_X), dtype=int), ("GNSS",))
-    else:
-        return None
-    dev_ns_X, offset_ns_X, reach_ns_X, server_X, servers = own
-    residual_ns_X, sigma_ns_X = np.zeros(len(dev_ns_X)), np.zeros(len(dev_ns_X))
-    segment_X = np.searchsorted(_set_ns(clock), dev_ns_X + offset_ns_X)
-    for number, segment in enumerate(clock.segments):
-        of_segment_X = segment_X == number
-        utc_ns_X, sigma_ns_X[of_segment_X] = segment.to_utc(dev_ns_X[of_segment_X])
-        residual_ns_X[of_segment_X] = (dev_ns_X + offset_ns_X)[of_segment_X] - utc_ns_X
-    lies_S = np.array([server in clock.residuals.servers_rejected for server in servers], dtype=bool)
-    is_believed_X = ~lies_S[server_X] & (np.abs(residual_ns_X) <= reach_ns_X + SIGMAS * sigma_ns_X)
-    return _Measured(dev_ns_X, offset_ns_X, reach_ns_X, server_X, servers, residual_ns_X, is_believed_X)
-
-
-def _servers(measured: dict[str, _Measured | None]) -> str:
+def _servers(synced: SyncedRecording) -> str:
     rows: list[list[Cell]] = [
         [
             clock_id,
-            server,
-            len(residual_ns_X),
-            int((~own.is_believed_X[own.server_X == number]).sum()),
-            duration(2e-9 * float(own.reach_ns_X[own.server_X == number].min())),
-            duration(1e-9 * float(np.median(residual_ns_X))),
+            server["server"],
+            server["num_exchanges"],
+            server["num_exchanges"] - server["num_believed"],
+            _span(server["shortest_rtt_ms"]),
+            _span(server["residual_median_ms"]),
         ]
-        for clock_id, own in measured.items()
-        if own is not None
-        for number, server in enumerate(own.servers)
-        for residual_ns_X in [own.residual_ns_X[own.server_X == number]]
-        if len(residual_ns_X)
+        for clock_id, facts in synced.clocks.items()
+        for server in facts["servers"]
     ]
     head = ["clock", "server", "exchanges", "not believed", "shortest round trip", "median residual"]
     return table("What each server said of each clock", head, rows) if rows else ""
 
 
-def _offsets(clock: ClockMap, measured: _Measured, x: Axis, first_ns: int) -> str:
+def _offsets(clock: ClockMap, measured: Measured, x: Axis, first_ns: int) -> str:
     """Offset over time: every exchange, the map through them, and the steps."""
     has_epoch = abs(int(measured.offset_ns_X[0])) < NO_EPOCH_NS
     zero_ns = 0 if has_epoch else clock.offset_ns
@@ -155,14 +109,14 @@ def _offsets(clock: ClockMap, measured: _Measured, x: Axis, first_ns: int) -> st
     y = number_axis(f"UTC − device, {unit}", offset_ns_N / size_ns, include=np.percentile(measured_X, [1, 99]))
     layers: list[Layer] = [
         Line(at_s_N, offset_ns_N / size_ns, "map", 0),
-        *_dots(measured, _at_s(measured, first_ns), measured_X),
-        Marks((_set_ns(clock) - first_ns) * 1e-9, "clock was set", 1),
+        *_dots(measured, (measured.utc_ns_X - first_ns) * 1e-9, measured_X),
+        Marks((set_ns(clock) - first_ns) * 1e-9, "clock was set", 1),
     ]
     note = "" if has_epoch else "Relative to the start: the device counts from its power-on."
     return chart("Offset", layers, x=x, y=y, note=note)
 
 
-def _residuals(clock: ClockMap, measured: _Measured, x: Axis, first_ns: int) -> str:
+def _residuals(clock: ClockMap, measured: Measured, x: Axis, first_ns: int) -> str:
     """What the map leaves of every exchange, with its uncertainty."""
     at_s_N, _, sigma_ns_N = _along(clock, x, first_ns, 0)
     believed_ns = np.abs(measured.residual_ns_X[measured.is_believed_X])
@@ -174,8 +128,8 @@ def _residuals(clock: ClockMap, measured: _Measured, x: Axis, first_ns: int) -> 
     layers: list[Layer] = [
         Band(at_s_N, -SIGMAS * sigma_ns_N / size_ns, SIGMAS * sigma_ns_N / size_ns, f"map ± {SIGMAS:g} σ", 6),
         Line(at_s_N, np.zeros(len(at_s_N)), "", 0),
-        *_dots(measured, _at_s(measured, first_ns), measured.residual_ns_X / size_ns),
-        Marks((_set_ns(clock) - first_ns) * 1e-9, "", 1),  # as in the chart beside it
+        *_dots(measured, (measured.utc_ns_X - first_ns) * 1e-9, measured.residual_ns_X / size_ns),
+        Marks((set_ns(clock) - first_ns) * 1e-9, "", 1),  # as in the chart beside it
     ]
     if floor_ns < reach_ns:
         layers += [
@@ -186,7 +140,7 @@ def _residuals(clock: ClockMap, measured: _Measured, x: Axis, first_ns: int) -> 
     return chart("Residual", layers, x=x, y=y, note=note)
 
 
-def _dots(measured: _Measured, at_s_X: np.ndarray, y_X: np.ndarray) -> list[Layer]:
+def _dots(measured: Measured, at_s_X: np.ndarray, y_X: np.ndarray) -> list[Layer]:
     """Exchanges in the colour of their server, hollow where they were not believed."""
     layers: list[Layer] = []
     for number, server in enumerate(measured.servers):
@@ -216,21 +170,8 @@ def _along(clock: ClockMap, x: Axis, first_ns: int, zero_ns: int) -> tuple[np.nd
     return at_s_N, offset_ns_N, sigma_ns_N
 
 
-def _set_ns(clock: ClockMap) -> np.ndarray:
-    """Instants at which the clock was set, nanoseconds UTC."""
-    ends = [
-        (_utc_ns(before, step.before_ns), _utc_ns(after, step.after_ns))
-        for step, (before, after) in zip(clock.steps, pairwise(clock.segments), strict=True)
-    ]
-    return np.array([before_ns + (after_ns - before_ns) // 2 for before_ns, after_ns in ends], dtype=np.int64)
-
-
 def _utc_ns(segment: Segment, dev_ns: int) -> int:
     return int(segment.to_utc(np.array([dev_ns]))[0][0])
-
-
-def _at_s(measured: _Measured, first_ns: int) -> np.ndarray:
-    return np.asarray((measured.dev_ns_X + measured.offset_ns_X - first_ns) * 1e-9)
 
 
 def _unit(values_ns: np.ndarray) -> tuple[str, float]:

@@ -37,6 +37,16 @@ def test_a_bundle_becomes_files_that_agree(bundle, tmp_path):
     assert report["simulated"] is True
 
 
+def test_clocks_are_reported_with_their_servers_and_the_instants_of_their_steps(bundle, tmp_path):
+    report = folder.sync(str(bundle), str(tmp_path / "out"))
+
+    logged = pl.read_csv(bundle / "ntp_log.csv").filter(pl.col("stratum") < 16)
+    for clock_id, clock in report["clocks"].items():
+        assert len(clock["steps_ms"]) == len(clock["steps_t_utc_ns"])
+        counted = {server["server"]: server["num_exchanges"] for server in clock["servers"]}
+        assert counted == dict(logged.filter(clock_id=clock_id)["server_id"].value_counts().iter_rows())
+
+
 def test_the_same_bundle_gives_the_same_bytes(bundle, tmp_path):
     for out in ("first", "second"):
         folder.sync(str(bundle), str(tmp_path / out))

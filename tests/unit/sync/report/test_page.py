@@ -149,6 +149,22 @@ def test_what_was_not_read_is_said_with_its_reason_and_escaped(short):
     assert "Not read: odo.csv is &lt;not&gt; there" in html
 
 
+def test_names_in_a_recording_are_not_taken_for_markup(short):
+    nasty = "<img src=x>"
+    clocks = {name: replace(clock, clock_id=nasty) for name, clock in short.clocks.items() if name == "control"}
+    sensors = {"odo": replace(short.sensors["odo"], clock_id=nasty)}
+    exchanges = short.exchanges.filter(clock_id="control").with_columns(clock_id=pl.lit(nasty), server_id=pl.lit(nasty))
+
+    html = page(
+        synchronise(
+            replace(short, vehicle=nasty, sensors=sensors, clocks={nasty: clocks["control"]}, exchanges=exchanges)
+        )
+    )
+
+    assert "<h3>Clock &lt;img src=x&gt;</h3>" in html
+    assert "<img" not in html
+
+
 def test_the_same_recording_gives_the_same_page(synced):
     assert page(synced) == page(synced)
 

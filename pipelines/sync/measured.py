@@ -1,0 +1,94 @@
+"""What each clock was compared with, and what its map leaves of that.
+
+Shape suffix: X = measurements of one clock, oldest first.
+"""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.clocks.clock_map import ClockMap, Segment
+from pipelines.clocks.exchanges import exchanges_of
+from pipelines.ingest.reader import Recording
+
+SIGMAS = 2.0
+"""A map is believed to be true within so many standard errors."""
+
+
+class Measured(NamedTuple):
+    """Offsets of one clock that were measured, by exchanges with servers or by a receiver."""
+
+    utc_ns_X: np.ndarray
+    offset_ns_X: np.ndarray
+    """What had to be added to the clock according to the server."""
+
+    reach_ns_X: np.ndarray
+    """How far the truth may be from that if the server is right: half the round trip."""
+
+    residual_ns_X: np.ndarray
+    """Measured less mapped."""
+
+    is_believed_X: np.ndarray
+    """False for all that an outvoted server said, and for what no map within its uncertainty can reconcile."""
+
+    server_X: np.ndarray
+    """Position in `servers`."""
+
+    servers: tuple[str, ...]
+
+
+def measured(recording: Recording, clock: ClockMap) -> Measured | None:
+    """Return what a map was fitted to; `None` for one that rests on no single measurements."""
+    if clock.method == "exchanges" and recording.exchanges is not None:
+        found = exchanges_of(recording.exchanges, recording.clocks[clock.clock_id])
+        own = found.dev_ns_X, found.offset_ns_X, found.rtt_ns_X / 2.0, found.server_X
+        return _compared(clock, *own, servers=found.servers)
+    if clock.method == "pairs" and recording.time_pairs is not None:
+        pairs = recording.time_pairs.sort("t_utc_ns")
+        dev_ns_X, utc_ns_X = pairs["t_dev_ns"].to_numpy(), pairs["t_utc_ns"].to_numpy()
+        reach_ns_X = 5.0 * pairs["sigma_ns"].to_numpy()
+        own = dev_ns_X, utc_ns_X - dev_ns_X, reach_ns_X, np.zeros(len(dev_ns_X), dtype=np.int64)
+        return _compared(clock, *own, servers=("GNSS",))
+    return None
+
+
+def set_ns(clock: ClockMap) -> np.ndarray:
+    """Instants at which a clock was set, nanoseconds UTC."""
+    ends = [
+        (_utc_ns(before, step.before_ns), _utc_ns(after, step.after_ns))
+        for step, (before, after) in zip(clock.steps, pairwise(clock.segments), strict=True)
+    ]
+    return np.array([before_ns + (after_ns - before_ns) // 2 for before_ns, after_ns in ends], dtype=np.int64)
+
+
+def _compared(
+    clock: ClockMap,
+    dev_ns_X: np.ndarray,
+    offset_ns_X: np.ndarray,
+    reach_ns_X: np.ndarray,
+    server_X: np.ndarray,
+    *,
+    servers: tuple[str, ...],
+) -> Measured:
+    utc_ns_X = dev_ns_X + offset_ns_X
+    residual_ns_X, sigma_ns_X = np.zeros(len(dev_ns_X)), np.zeros(len(dev_ns_X))
+    segment_X = np.searchsorted(set_ns(clock), utc_ns_X)
+    for number, segment in enumerate(clock.segments):
+        of_segment_X = segment_X == number
+        mapped_ns_X, sigma_ns_X[of_segment_X] = segment.to_utc(dev_ns_X[of_segment_X])
+        residual_ns_X[of_segment_X] = utc_ns_X[of_segment_X] - mapped_ns_X
+    lies_S = np.array([server in clock.residuals.servers_rejected for server in servers], dtype=bool)
+    return Measured(
+        utc_ns_X=utc_ns_X,
+        offset_ns_X=offset_ns_X,
+        reach_ns_X=reach_ns_X,
+        residual_ns_X=residual_ns_X,
+        is_believed_X=~lies_S[server_X] & (np.abs(residual_ns_X) <= reach_ns_X + SIGMAS * sigma_ns_X),
+        server_X=server_X,
+        servers=servers,
+    )
+
+
+def _utc_ns(segment: Segment, dev_ns: int) -> int:
+    return int(segment.to_utc(np.array([dev_ns]))[0][0])
