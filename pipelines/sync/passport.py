@@ -1,5 +1,6 @@
 """What a synchronised recording says about itself, in numbers that JSON can hold."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ def clocks(recording: Recording, calibration: Calibration, evidence: dict[str, M
 def position(where: TrackPosition) -> dict[str, Any]:
     """Evidence for the position: what it rests on, and how uncertain it is."""
     facts = {name: _rounded(value) if isinstance(value, float) else value for name, value in where.stats.items()}
+    facts["slips"] = [
+        {name: _rounded(value) if isinstance(value, float) else value for name, value in asdict(slip).items()}
+        for slip in where.slips
+    ]
     known_m = where.sigma_m_E[~np.isnan(where.sigma_m_E)]
     if len(known_m):
         median_m, p95_m = np.percentile(known_m, [50, 95])

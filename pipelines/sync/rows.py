@@ -29,14 +29,15 @@ SCHEMA = pa.schema(
         "sigma_ns": pa.float64(),
         "line_m": pa.float64(),
         "position_sigma_m": pa.float64(),
+        "km_post": pa.float64(),
         "value_ok": pa.int8(),
         "reason": _CODED,
     }
 )
 """`row`: zero-based position in the sensor's file. `t_utc_ns`: physical instant, null where the row is rejected.
-`sigma_ns`: standard error of its clock map. `line_m`, `position_sigma_m`: null where nothing is known. `value_ok`: 0
-where a channel value was rejected or could not be read. `reason`: why the row was rejected, or else why its value was;
-null where all is well. Files have plain text in the coded columns."""
+`sigma_ns`: standard error of its clock map. `line_m`, `position_sigma_m`, `km_post` (posted, in metres): null where
+nothing is known. `value_ok`: 0 where a channel value was rejected or could not be read. `reason`: why the row was
+rejected, or else why its value was; null where all is well. Files have plain text in the coded columns."""
 
 
 def write_rows(path: Path, synced: SyncedRecording, on_progress: OnProgress = unheard) -> int:
@@ -118,6 +119,7 @@ def _batch(synced: SyncedRecording, sensor: str, fates: _Fates, part: slice) -> 
     t_ns_B = times.utc_ns_T[kept_B]
     line_m_B, position_sigma_m_B = synced.where.at(t_ns_B, times.sigma_ns_T[kept_B])
     line_m_B[~is_timed_B] = position_sigma_m_B[~is_timed_B] = np.nan
+    km_post_B = synced.where.km_post(line_m_B)
     return pa.table(
         [
             _coded(np.zeros(len(kept_B), dtype=np.int32), [sensor]),
@@ -126,6 +128,7 @@ def _batch(synced: SyncedRecording, sensor: str, fates: _Fates, part: slice) -> 
             pa.array(times.sigma_ns_T[kept_B], mask=~is_timed_B),
             pa.array(line_m_B, mask=np.isnan(line_m_B)),
             pa.array(position_sigma_m_B, mask=np.isnan(position_sigma_m_B)),
+            pa.array(km_post_B, mask=np.isnan(km_post_B)),
             pa.array(fates.is_believed_F[part].astype(np.int8)),
             _coded(fates.reason_F[part].astype(np.int32), fates.names),
         ],

@@ -18,6 +18,9 @@ WIDTH, HEIGHT = 2000, 1000
 """Units of the drawing, which is stretched to the place that it gets."""
 
 MAX_DOTS = 2_500
+DENSE = 500
+"""More dots than this are drawn smaller."""
+
 BUCKETS = 700
 """A line keeps the lowest and the highest point of each of so many stretches."""
 
@@ -215,7 +218,8 @@ def _drawn(layer: Layer, x: Axis, y: Axis) -> str:
             is_seen_N = x.has(layer.x_N)
             path = _points(x.scaled(layer.x_N[is_seen_N]), y.scaled(layer.y_N[is_seen_N]))
             inner = f'<path class="hole" d="{path}"/>' if layer.is_hollow else ""
-            return f'<path class="dots {colour}" d="{path}"/>{inner}' if path else ""
+            size = " dense" if is_seen_N.sum() > DENSE else ""
+            return f'<path class="dots {colour}{size}" d="{path}"/>{inner}' if path else ""
         case Band():
             is_seen_N = x.has(layer.x_N)
             edges = (y.scaled(layer.low_N[is_seen_N]), y.scaled(layer.high_N[is_seen_N]))

@@ -12,6 +12,7 @@ from pipelines.sync.flow import SyncedRecording
 from pipelines.sync.report.charts import time_axis
 from pipelines.sync.report.clocks import clocks
 from pipelines.sync.report.elements import duration, links, numbers, warnings
+from pipelines.sync.report.place import place
 from pipelines.sync.report.sensors import sensors
 from pipelines.sync.report.speeds import speeds
 
@@ -31,6 +32,7 @@ def page(synced: SyncedRecording, beside: Mapping[str, str] | None = None) -> st
         "clocks": clocks(synced, x, first_ns),
         "sensors": sensors(synced, x, first_ns),
         "speed": speeds(synced, x, first_ns),
+        "place": place(synced, x, first_ns),
     }
     recording = synced.recording
     title = f"{recording.vehicle} · {recording.day} · {recording.recording_id}"

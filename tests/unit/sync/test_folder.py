@@ -47,6 +47,16 @@ def test_clocks_are_reported_with_their_servers_and_the_instants_of_their_steps(
         assert counted == dict(logged.filter(clock_id=clock_id)["server_id"].value_counts().iter_rows())
 
 
+def test_slips_are_reported_with_their_place(bundle, tmp_path):
+    report = folder.sync(str(bundle), str(tmp_path / "out"))
+
+    assert len(report["position"]["slips"]) == report["position"]["num_slips"]
+    for slip in report["position"]["slips"]:
+        assert slip["kind"] in {"slip", "slide"}
+        assert slip["start_ns"] < slip["stop_ns"]
+        assert slip["from_line_m"] <= slip["to_line_m"]
+
+
 def test_the_same_bundle_gives_the_same_bytes(bundle, tmp_path):
     for out in ("first", "second"):
         folder.sync(str(bundle), str(tmp_path / out))

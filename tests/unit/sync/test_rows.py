@@ -41,7 +41,8 @@ def test_rejected_rows_have_a_reason_and_neither_instant_nor_place(synced):
         rejected = rows.filter(pl.col("t_utc_ns").is_null())
         counted = dict(rejected["reason"].value_counts().sort("reason").iter_rows())
         assert counted == synced.rejected[name]
-        assert rejected.select("sigma_ns", "line_m", "position_sigma_m").null_count().row(0) == (rejected.height,) * 3
+        unknown = rejected.select("sigma_ns", "line_m", "position_sigma_m", "km_post")
+        assert unknown.null_count().row(0) == (rejected.height,) * 4
 
 
 def test_instants_are_those_of_the_calibration(synced):
@@ -111,4 +112,14 @@ def test_rows_are_where_the_train_was(synced, short_trip):
 
     error_m = np.abs(line_m - truth)[~np.isnan(line_m)]
     assert len(error_m) > 0.9 * len(line_m)
-    assert np.median(error_m) < 3.0
+    assert np.median(error_m) < 1.5
+
+
+def test_posted_kilometres_are_those_of_the_route(synced):
+    rows = rows_of(synced, "odo").drop_nulls("km_post")
+    route = synced.recording.route
+
+    assert rows.height > 0.9 * synced.rows_used["odo"]
+    near = np.abs(route["line_m"].to_numpy()[:, None] - rows["line_m"].to_numpy()[None, ::500]).argmin(axis=0)
+    error_m = np.abs(route["km_post"].to_numpy()[near] - rows["km_post"].to_numpy()[::500])
+    assert np.median(error_m) <= np.diff(route["line_m"]).max()

@@ -141,6 +141,24 @@ def test_speed_is_shown_by_the_stamps_of_the_devices_and_by_corrected_instants(h
     assert lines[0][1] != lines[1][1]
 
 
+def test_the_place_is_shown_with_what_it_rests_on(html, synced):
+    found = {row[0]: row[1] for row in cells(html, "What the place rests on")}
+
+    assert found["satellite fixes"] == f"{synced.position['num_fixes']:,}"
+    assert found["wheel diameter"] == f"{1000 * synced.position['wheel_diameter_m']:.2f} mm"
+    (residuals,) = re.findall(r"<figcaption>Residual of what was measured.*?</figure>", html)
+    assert {"GNSS fix", "GNSS fix, outlier", "balise"} <= set(re.findall(r"</i>([^<]*)</li>", residuals))
+
+
+def test_slips_are_listed_by_time_and_drawn_on_the_way(html, synced):
+    slips = synced.where.slips
+
+    assert 0 < len(slips) <= 20
+    assert [row[1] for row in cells(html, "Slips and slides")] == [slip.kind for slip in slips]
+    (way,) = re.findall(r"<figcaption>Way.*?</figure>", html)
+    assert sum(path.count("M") for path in re.findall(r'<path class="span c\d" d="(.*?)"', way)) == len(slips)
+
+
 def test_what_was_not_read_is_said_with_its_reason_and_escaped(short):
     refusal = Refusal(thing="sensor odo", reason="file_missing", message="odo.csv is <not> there")
 
