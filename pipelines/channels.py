@@ -1,4 +1,4 @@
-"""The vocabulary of channels: name, unit, kind and the range outside which a reading cannot be true."""
+"""The vocabulary of channels: name, unit, kind, what a reading can be, and which two channels cannot both be right."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,38 +33,127 @@ class Channel:
     high: float = float("inf")
     """Largest reading that can be true, in `unit`."""
 
+    spike: float = float("inf")
+    """Nothing true leaves the line through the readings before it by more than this and is back on it a few readings
+    later, in `unit`; infinite where extremes are the signal (vibration), or nothing is known."""
 
-def _channel(name: str, unit: str, kind: Kind, low: float = float("-inf"), high: float = float("inf")) -> Channel:
-    return Channel(name=name, unit=unit, kind=kind, low=low, high=high)
+    rests: bool = False
+    """Whether a sensor in order may repeat one reading for minutes: a receiver holds its position while it stands."""
+
+
+def _channel(
+    name: str,
+    unit: str,
+    kind: Kind,
+    low: float = float("-inf"),
+    high: float = float("inf"),
+    *,
+    spike: float = float("inf"),
+    rests: bool = False,
+) -> Channel:
+    return Channel(name=name, unit=unit, kind=kind, low=low, high=high, spike=spike, rests=rests)
 
 
 BUNDLE_SENSORS: dict[str, tuple[Channel, ...]] = {
     "odo": (_channel("pulses", "1", Kind.COUNTER, 0, 2**32),),
-    "dop": (_channel("speed_mps", "m/s", Kind.CONTINUOUS, -1, 120),),
+    "dop": (_channel("speed_mps", "m/s", Kind.CONTINUOUS, -1, 120, spike=3.0),),
     "gnss": (
-        _channel("lat_deg", "deg", Kind.CONTINUOUS, -90, 90),
-        _channel("lon_deg", "deg", Kind.CONTINUOUS, -180, 180),
-        _channel("speed_mps", "m/s", Kind.CONTINUOUS, -1, 120),
+        _channel("lat_deg", "deg", Kind.CONTINUOUS, -90, 90, spike=3e-4, rests=True),  # 33 m
+        _channel("lon_deg", "deg", Kind.CONTINUOUS, -180, 180, spike=4e-4, rests=True),  # 30 m at 47 degrees
+        _channel("speed_mps", "m/s", Kind.CONTINUOUS, -1, 120, spike=3.0),
         _channel("hdop", "1", Kind.CONTINUOUS, 0, 100),
         _channel("fix", "1", Kind.STATE, 0, 3),
     ),
     "aba": (_channel("acc_g", "g", Kind.CONTINUOUS, -200, 200),),
     "pneu": (
-        _channel("res_bar", "bar", Kind.CONTINUOUS, 0, 12),
-        _channel("pipe_bar", "bar", Kind.CONTINUOUS, 0, 12),
+        _channel("res_bar", "bar", Kind.CONTINUOUS, 0, 12, spike=0.8),
+        _channel("pipe_bar", "bar", Kind.CONTINUOUS, 0, 12, spike=0.8),
         _channel("comp_on", "1", Kind.STATE, 0, 1),
     ),
     "trk": (
-        _channel("rail_temp_c", "degC", Kind.CONTINUOUS, -50, 90),
-        _channel("cant_mm", "mm", Kind.CONTINUOUS, -250, 250),
+        _channel("rail_temp_c", "degC", Kind.CONTINUOUS, -50, 90, spike=10.0),
+        _channel("cant_mm", "mm", Kind.CONTINUOUS, -250, 250, spike=20.0),
     ),
-    "tmp": (_channel("bearing_c", "degC", Kind.CONTINUOUS, -50, 250),),
+    "tmp": (_channel("bearing_c", "degC", Kind.CONTINUOUS, -50, 250, spike=5.0),),
     "evt": (
         _channel("kind", "", Kind.EVENT),
         _channel("ref", "", Kind.EVENT),
     ),
 }
 """Sensors of a trip bundle and their channels (DESIGN section "The trip bundle")."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """Two channels, named `<sensor>.<channel>`, that cannot both be right."""
+
+    first: str
+    second: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NeverAbove(Rule):
+    """The first channel never reads more than `tolerance` above the second."""
+
+    tolerance: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Agree(Rule):
+    """Both measure one thing, to within `tolerance` plus `share` of the reading.
+
+    `witness` measures it too, less well: it only tells which of the two is wrong.
+    """
+
+    tolerance: float
+    share: float
+    witness: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RisesOnlyWhile(Rule):
+    """The first channel rises faster than `rate_per_s` only while the second, a state, is not zero."""
+
+    rate_per_s: float
+
+
+RULES: tuple[NeverAbove | Agree | RisesOnlyWhile, ...] = (
+    NeverAbove(
+        first="pneu.pipe_bar",
+        second="pneu.res_bar",
+        tolerance=0.3,
+        why="the brake pipe is filled from the main reservoir",
+    ),
+    RisesOnlyWhile(
+        first="pneu.res_bar",
+        second="pneu.comp_on",
+        rate_per_s=0.02,
+        why="nothing but the compressor fills the main reservoir",
+    ),
+    NeverAbove(
+        first="trk.rail_temp_c",
+        second="tmp.bearing_c",
+        tolerance=40.0,
+        why="sun heats a rail to 30 K above the air, and a bearing is never colder than the air",
+    ),
+    Agree(
+        first="dop.speed_mps",
+        second="gnss.speed_mps",
+        tolerance=2.0,
+        share=0.05,
+        witness="odo.speed_mps",
+        why="both measure the speed over ground, whatever the wheels do",
+    ),
+    Agree(
+        first="apu.TP3",
+        second="apu.Reservoirs",
+        tolerance=1.0,
+        share=0.0,
+        why="one pipe: the data set's description says that the two should be close, and they are, to 0.01 bar",
+    ),
+)
+"""What channels of different sensors say about each other."""
 
 METROPT3_CHANNELS: tuple[Channel, ...] = (
     _channel("TP2", "bar", Kind.CONTINUOUS, -1, 16),

@@ -14,7 +14,7 @@ changes a bit of it.
 
 from pipelines.align.as_of import as_of
 from pipelines.align.blocks import align_blocks
-from pipelines.align.columns import align, doors_open, reach_ns, speed_on_grid, to_frame
+from pipelines.align.columns import align, doors_open, reach_ns, rolled_speed, speed_on_grid, to_frame
 from pipelines.align.grid import DEFAULT_RATE_HZ, RATE_HZ, Grid, make_grid
 from pipelines.align.track import Track
 
@@ -29,6 +29,7 @@ __all__ = [
     "doors_open",
     "make_grid",
     "reach_ns",
+    "rolled_speed",
     "speed_on_grid",
     "to_frame",
 ]

@@ -84,14 +84,25 @@ def speed_on_grid(t_ns_T: np.ndarray, distance_m_T: np.ndarray, grid: Grid, *, r
 
     Rows at one instant, and rows more than `MAX_AGE_PERIODS` periods of `rate_hz` apart, give no speed.
     """
-    span_ns_T = np.diff(t_ns_T)
-    has_speed_T = (span_ns_T > 0) & (span_ns_T <= MAX_AGE_PERIODS * 1e9 / rate_hz)
-    speed_mps_T = np.full(len(span_ns_T), np.nan)
-    np.divide(np.diff(distance_m_T), span_ns_T * 1e-9, out=speed_mps_T, where=has_speed_T)
+    speed_mps_T = rolled_speed(t_ns_T, distance_m_T, max_span_ns=_max_age_ns(rate_hz, 0))
     # Known as soon as the later of two rows is there, and true half way between them.
     track = Track(sensor="odo", t_ns_T=t_ns_T[1:], values={SPEED.name: speed_mps_T}, channels=(SPEED,), rate_hz=rate_hz)
     speed_mps_G, age_s_G = _carried(track, SPEED, speed_mps_T, grid, grid.t_ns_G)
     return _named("odo_speed_mps", speed_mps_G, age_s_G + np.float32(0.5 / rate_hz))
+
+
+def rolled_speed(t_ns_T: np.ndarray, distance_m_T: np.ndarray, *, max_span_ns: int) -> np.ndarray:
+    """Speed from each row to the next, in m/s; NaN between rows at one instant or more than `max_span_ns` apart.
+
+    Example:
+        >>> rolled_speed(np.array([0, 1, 1, 9]) * 10**9, np.array([0.0, 5.0, 5.0, 6.0]), max_span_ns=3 * 10**9).tolist()
+        [5.0, nan, nan]
+    """
+    span_ns_T = np.diff(t_ns_T)
+    speed_mps_T = np.full(len(span_ns_T), np.nan)
+    has_speed_T = (span_ns_T > 0) & (span_ns_T <= max_span_ns)
+    np.divide(np.diff(distance_m_T), span_ns_T * 1e-9, out=speed_mps_T, where=has_speed_T)
+    return speed_mps_T
 
 
 def to_frame(columns: dict[str, np.ndarray]) -> pl.DataFrame:

@@ -6,21 +6,20 @@ Shape suffixes: T = rows of one sensor in stored order, G = grid instants.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from pipelines import align, position
 from pipelines.align import Grid, Track
-from pipelines.channels import Kind
 from pipelines.clocks.calibrate import Calibration, calibrate
 from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.row_times import RowTimes
 from pipelines.clocks.signal_sync import fit_signal
 from pipelines.ingest.reader import Recording, Refusal, SensorRows
 from pipelines.position import Distance, TrackPosition, Travel
-from pipelines.screen import Reason, screen
+from pipelines.screen import Readings, Screened, contradicted, out_of_order, screen_sensor
 from pipelines.sync import passport
 from pipelines.sync.measured import Measured, measured
 
@@ -29,8 +28,7 @@ logger = logging.getLogger(__name__)
 ONLY_SENSORS = {"apu", "cell"}
 """Sensors of sources that have one only: their columns are called as the channels are."""
 
-REASONS = tuple(Reason)
-"""`value_fault_T` counts these from 1; 0 is a row whose readings are all believed, or were not looked at."""
+SECOND_NS = 1_000_000_000
 
 OnProgress = Callable[[str, str], None]
 """Told the stage that begins and what it is about, for a person who waits."""
@@ -53,7 +51,8 @@ class SyncedRecording:
     """Rows of each sensor by instant, readings that are not believed taken out."""
 
     value_faults: dict[str, np.ndarray]
-    """``value_fault_T`` of each sensor: 1 + the position in `REASONS` of the first reading that is not believed."""
+    """By sensor, of its rows as the reader kept them: 0 where all readings are believed, else 1 + the position in
+    `screen.REASONS` of the strongest reason against one."""
 
     where: TrackPosition
     """The way of the train, at any instant."""
@@ -69,6 +68,9 @@ class SyncedRecording:
 
     screened: dict[str, dict[str, dict[str, int]]]
     """Readings that are not believed, by sensor, channel and reason; their rows are used."""
+
+    out_of_order: dict[str, int]
+    """Used rows that were stored after a later one, by sensor; they are in their turn."""
 
     clocks: dict[str, dict[str, Any]]
     position: dict[str, Any]
@@ -103,6 +105,7 @@ class SyncedRecording:
             "rows_used": self.rows_used,
             "rejected": self.rejected,
             "screened": self.screened,
+            "out_of_order": self.out_of_order,
             "clocks": self.clocks,
             "position": self.position,
             "coverage": self.coverage,
@@ -123,6 +126,7 @@ def synchronise(
     calibration = calibrate(recording)
     screened = _screened(recording, calibration, recording.sensors, on_progress)
     calibration, screened = _tied(recording, calibration, screened, on_progress)
+    screened = _compared(recording, calibration, screened, on_progress)
     tracks = _tracks(screened)
     travelled = _travelled(recording, calibration, tracks)
     grid = align.make_grid(list(tracks.values()), rate_hz)
@@ -138,7 +142,7 @@ def synchronise(
         calibration=calibration,
         measured=evidence,
         tracks=tracks,
-        value_faults={name: own.value_fault_T for name, own in screened.items()},
+        value_faults={name: own.value_fault_S for name, own in screened.items()},
         where=where,
         **_accounted(recording, calibration, evidence, screened, where, columns),
     )
@@ -146,59 +150,42 @@ def synchronise(
     return synced
 
 
-class _Screened(NamedTuple):
-    """Rows of one sensor, and what was taken out of them."""
-
-    track: Track
-    value_fault_T: np.ndarray
-    counts: dict[str, dict[str, int]]
-    """By channel and reason."""
-
-
 def _screened(
     recording: Recording, calibration: Calibration, names: Iterable[str], on_progress: OnProgress
-) -> dict[str, _Screened]:
+) -> dict[str, Screened]:
     screened = {}
     for name in names:
         on_progress("screen", name)
-        screened[name] = _screened_sensor(recording.sensors[name], calibration.times[name])
+        screened[name] = screen_sensor(recording.sensors[name], calibration.times[name])
     return screened
 
 
-def _screened_sensor(sensor: SensorRows, times: RowTimes) -> _Screened:
-    """Rows of a sensor by instant, with readings that are not believed taken out and counted."""
-    values: dict[str, np.ndarray] = {}
-    counts: dict[str, dict[str, int]] = {}
-    value_fault_T = np.zeros(sensor.rows.height, dtype=np.uint8)
-    for channel in sensor.channels:
-        column = sensor.rows[channel.name]
-        if channel.kind is Kind.EVENT:
-            values[channel.name] = column.fill_null("").to_numpy().astype(object)[times.used]
-            continue
-        x_T = column.cast(pl.Float64).to_numpy()[times.used]
-        for reason, mask_T in screen(x_T, channel, rate_hz=sensor.nominal_rate_hz).items():
-            counts.setdefault(channel.name, {})[str(reason)] = int(mask_T.sum())
-            x_T[mask_T] = np.nan  # a copy of the column since rows were picked
-            marked = times.used[mask_T]
-            value_fault_T[marked[value_fault_T[marked] == 0]] = REASONS.index(reason) + 1
-        values[channel.name] = x_T
-    track = Track(
-        sensor=sensor.sensor,
-        t_ns_T=times.utc_ns_T[times.used],
-        values=values,
-        channels=sensor.channels,
-        rate_hz=sensor.nominal_rate_hz,
-    )
-    return _Screened(track, value_fault_T, counts)
+def _compared(
+    recording: Recording, calibration: Calibration, screened: dict[str, Screened], on_progress: OnProgress
+) -> dict[str, Screened]:
+    """Mark readings that contradict those of another sensor."""
+    on_progress("compare", ", ".join(screened))
+    tied = [name for name, sensor in recording.sensors.items() if _is_tied(calibration, sensor)]
+    return contradicted(screened, comparable=tied, witnesses=_witnesses(screened, recording.meta))
 
 
-def _tracks(screened: Mapping[str, _Screened]) -> dict[str, Track]:
+def _witnesses(screened: dict[str, Screened], meta: dict[str, Any]) -> dict[str, Readings]:
+    """The speed that the wheels measured, half way between their rows."""
+    wheel = position.wheel_of(meta)
+    rolled = position.rolled(screened["odo"].track, wheel, []) if "odo" in screened and wheel is not None else None
+    if rolled is None:
+        return {}
+    speed_mps_T = align.rolled_speed(rolled.t_ns_T, rolled.distance_m_T, max_span_ns=SECOND_NS)
+    return {"odo.speed_mps": Readings(rolled.t_ns_T[1:] - np.diff(rolled.t_ns_T) // 2, speed_mps_T)}
+
+
+def _tracks(screened: Mapping[str, Screened]) -> dict[str, Track]:
     return {name: own.track for name, own in screened.items()}
 
 
 def _tied(
-    recording: Recording, calibration: Calibration, screened: dict[str, _Screened], on_progress: OnProgress
-) -> tuple[Calibration, dict[str, _Screened]]:
+    recording: Recording, calibration: Calibration, screened: dict[str, Screened], on_progress: OnProgress
+) -> tuple[Calibration, dict[str, Screened]]:
     """Tie clocks that were never compared with UTC to those that were, by a signal that they share."""
     for tie in _ties(recording, calibration, _tracks(screened)):
         on_progress("tie", tie.clock_id)
@@ -272,7 +259,7 @@ def _accounted(
     recording: Recording,
     calibration: Calibration,
     evidence: dict[str, Measured],
-    screened: dict[str, _Screened],
+    screened: dict[str, Screened],
     where: TrackPosition,
     columns: dict[str, np.ndarray],
 ) -> dict[str, Any]:
@@ -284,7 +271,8 @@ def _accounted(
         "rows_in": {name: rows_used[name] + sum(rejected[name].values()) for name in sensors},
         "rows_used": rows_used,
         "rejected": rejected,
-        "screened": {name: own.counts for name, own in screened.items() if own.counts},
+        "screened": {name: counts for name, own in screened.items() if (counts := own.counts)},
+        "out_of_order": {name: int(out_of_order(own).sum()) for name, own in times.items()},
         "clocks": passport.clocks(recording, calibration, evidence),
         "position": passport.position(where),
         "coverage": passport.coverage(columns),

@@ -90,7 +90,7 @@ def _write(recording: Recording, out: str, on_progress: OnProgress) -> dict[str,
 def _report(synced: SyncedRecording) -> dict[str, Any]:
     """The passport of a recording, with what is known of each sensor in one place."""
     passport = synced.report()
-    by_sensor = {key: passport.pop(key) for key in ("rows_in", "rows_used", "rejected", "screened")}
+    by_sensor = {key: passport.pop(key) for key in ("rows_in", "rows_used", "rejected", "screened", "out_of_order")}
     passport["simulated"] = bool(synced.recording.meta.get("simulated", False))
     passport["sensors"] = {
         name: {
@@ -99,6 +99,7 @@ def _report(synced: SyncedRecording) -> dict[str, Any]:
             "used": by_sensor["rows_used"][name],
             "rejected": by_sensor["rejected"][name],
             "screened": by_sensor["screened"].get(name, {}),
+            "out_of_order": by_sensor["out_of_order"][name],
         }
         for name, sensor in synced.recording.sensors.items()
     }

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 
 from pipelines.clocks.row_times import FAULTS, RowTimes
 from pipelines.ingest.reader import SensorRows
+from pipelines.screen import REASONS
 from pipelines.sync import passport
-from pipelines.sync.flow import REASONS, OnProgress, SyncedRecording, unheard
+from pipelines.sync.flow import OnProgress, SyncedRecording, unheard
 
 BATCH_ROWS = 1 << 18
 """Rows that are worked out and written at a time."""

@@ -70,7 +70,7 @@ def test_progress_names_the_stages_and_the_sensors(bundle, tmp_path):
 
     folder.sync(str(bundle), str(tmp_path / "out"), lambda *what: told.append(what))
 
-    stages = ["read", "calibrate", "screen", "tie", "align", "locate", "write", "draw"]
+    stages = ["read", "calibrate", "screen", "tie", "compare", "align", "locate", "write", "draw"]
     assert list(dict.fromkeys(stage for stage, _ in told)) == stages
     assert {("screen", "aba"), ("align", "aba"), ("write", "aba")} <= set(told)
 
