@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.clocks.clock_map import BEYOND_NS, ClockMap, Residuals, Segment, Step
 from pipelines.clocks.exchanges import Exchanges
-from pipelines.clocks.placing import RowStream, Span, place
+from pipelines.clocks.placing import Known, Placed, RowStream, Span, place
 from pipelines.clocks.servers import consistent, honest, proven_steps, robust_drift
 from pipelines.clocks.steps import MAX_STEPS, find_starts, plausible_starts, score
 from pipelines.clocks.track import Track
@@ -267,19 +267,36 @@ def _placed(
     if not spans or not rows:
         return spans, segments
     placed = [
-        _narrowest([place(stream, old, new, span) for stream in rows], span)
+        _together([place(stream, old, new, span) for stream in rows], span)
         for span, (old, new) in zip(spans, pairwise(segments), strict=True)
     ]
-    return placed, _segments(track, model.wander_ppb, line, placed, extra_sigma_ns)
+    known = [one for found in placed for one in found.between]
+    spans = [span for found in placed for span in found.spans]
+    return spans, _segments(_with_known(track, line, known), model.wander_ppb, line, spans, extra_sigma_ns)
 
 
-def _narrowest(found: list[Span | None], span: Span) -> Span:
-    """What several sensors say together about a step, or the one that says most if they contradict each other."""
-    spans = sorted((one for one in found if one is not None), key=lambda one: one.high_ns - one.low_ns)
-    for one in spans:
-        both = Span(max(one.low_ns, span.low_ns), min(one.high_ns, span.high_ns))
+def _together(found: list[Placed | None], span: Span) -> Placed:
+    """What several sensors say about a step: that it was two, or the shortest span that does not contradict others."""
+    placed = sorted(
+        (one for one in found if one is not None), key=lambda one: one.spans[0].high_ns - one.spans[0].low_ns
+    )
+    for one in placed:
+        if one.between:
+            return one
+    for one in placed:
+        both = Span(max(one.spans[0].low_ns, span.low_ns), min(one.spans[0].high_ns, span.high_ns))
         span = both if both.low_ns < both.high_ns else span
-    return span
+    return Placed((span,))
+
+
+def _with_known(track: Track, line: Line, known: list[Known]) -> Track:
+    """Add what only rows say as if it had been measured."""
+    since_s = np.array([(one.utc_ns - line.utc_ns) * 1e-9 for one in known])
+    level_ns = np.array([one.offset_ns - line.offset_ns for one in known]) - line.drift_ppb * since_s
+    since_s_X = np.concatenate([track.since_s_X, since_s])
+    order = np.argsort(since_s_X, kind="stable")
+    sigma_ns_X = np.concatenate([track.sigma_ns_X, [one.sigma_ns for one in known]])
+    return Track(since_s_X[order], np.concatenate([track.level_ns_X, level_ns])[order], sigma_ns_X[order])
 
 
 def _segments(

@@ -7,6 +7,7 @@ less than a gap and a fold. A sensor may start its beat anew after a gap, so eac
 Shape suffixes: T = rows in stored order, B = boundaries between neighbouring rows: B = T - 1.
 """
 
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,21 @@ TURN_COST = 4.0
 PLAUSIBLE_COST = 3.0
 """Boundaries that cost up to so much more than the best are possible too."""
 
+TURN_SIGMAS = 6.0
+SPLIT_COST = 10.0
+"""What a second step must explain better to be believed."""
+
+MAX_ODD = 8
+"""So many of the largest odd turns near a step may be steps themselves."""
+
+LASTING_ROWS = 3
+"""Rows on each side that agree about a jump; a late stamp is over by the next row."""
+
 BEAT_SHARE = 0.01
 """Rows are on the beat to no better than this share of a period."""
+
+TIMER_PPM = 20.0
+"""What the timer of a sensor may run off its own mean while a step is looked for."""
 
 
 class RowStream(NamedTuple):
@@ -51,8 +65,28 @@ class Span(NamedTuple):
     high_ns: int
 
 
-def place(stream: RowStream, old: Segment, new: Segment, span: Span) -> Span | None:
-    """Narrow down when a clock was set.
+class Known(NamedTuple):
+    """What rows say about a clock between two steps."""
+
+    utc_ns: int
+    offset_ns: int
+    """What has to be added to device time to get UTC."""
+
+    sigma_ns: float
+
+
+class Placed(NamedTuple):
+    """When a clock was set."""
+
+    spans: tuple[Span, ...]
+    """Each from the last row that may be before the step to the first that may be after it."""
+
+    between: tuple[Known, ...] = ()
+    """One less than there are steps."""
+
+
+def place(stream: RowStream, old: Segment, new: Segment, span: Span) -> Placed | None:
+    """Narrow down when a clock was set, and tell two steps from one.
 
     Args:
         stream: Rows that the clock stamped.
@@ -61,19 +95,24 @@ def place(stream: RowStream, old: Segment, new: Segment, span: Span) -> Span | N
         span: When the step happened, as far as is known.
 
     Returns:
-        From the last row that may be before the step to the first that may be after it; `None` if no rows are near.
+        When it was; `None` if no rows are near.
     """
-    near_ns_T = _near(stream, [old, new], span)
-    if len(near_ns_T) < MIN_ROWS:
+    dev_ns_T = _near(stream, [old, new], span)
+    if len(dev_ns_T) < MIN_ROWS or not np.ptp(dev_ns_T):
         return None
-    old_ns_T, new_ns_T = old.to_utc(near_ns_T)[0], new.to_utc(near_ns_T)[0]
+    (old_ns_T, old_sigma_ns_T), (new_ns_T, new_sigma_ns_T) = old.to_utc(dev_ns_T), new.to_utc(dev_ns_T)
     is_possible_B = (old_ns_T[:-1] <= span.high_ns) & (new_ns_T[1:] >= span.low_ns)
     if not is_possible_B.any():
         return None
-    utc_per_dev = float(np.ptp(old_ns_T)) / float(np.ptp(near_ns_T))
-    cost_B = _costs(old_ns_T, new_ns_T, _period_ns(stream) * utc_per_dev, span)
-    possible = np.flatnonzero(is_possible_B & (cost_B <= cost_B[is_possible_B].min() + PLAUSIBLE_COST))
-    return Span(int(old_ns_T[possible].min()), int(new_ns_T[possible + 1].max()))
+    utc_per_dev = float(np.ptp(old_ns_T)) / float(np.ptp(dev_ns_T))
+    map_sigma_ns = float(np.hypot(np.median(old_sigma_ns_T), np.median(new_sigma_ns_T)))
+    beat = _beat(old_ns_T, new_ns_T, _period_ns(stream) * utc_per_dev, span, map_sigma_ns)
+    cost_B = np.where(is_possible_B, _costs(old_ns_T, new_ns_T, beat), np.inf)
+    twice = _set_twice(old_ns_T, new_ns_T, beat, is_possible_B, float(cost_B.min()), old)
+    if twice is not None:
+        return twice
+    possible = np.flatnonzero(cost_B <= cost_B.min() + PLAUSIBLE_COST)
+    return Placed((Span(int(old_ns_T[possible].min()), int(new_ns_T[possible + 1].max())),))
 
 
 def _near(stream: RowStream, sides: list[Segment], span: Span) -> np.ndarray:
@@ -93,31 +132,65 @@ def _period_ns(stream: RowStream) -> float:
     return period_ns if abs(period_ns - stream.period_ns) < 0.05 * stream.period_ns else stream.period_ns
 
 
-def _costs(old_ns_T: np.ndarray, new_ns_T: np.ndarray, period_ns: float, span: Span) -> np.ndarray:
-    """What speaks against the step lying between two rows, for all pairs of neighbours."""
-    off_old_T, off_new_T = _off_beat(old_ns_T, new_ns_T, period_ns, span)
-    stays_old_B, stays_new_B = (_turn_cost(t[:-1], t[1:], period_ns) for t in (old_ns_T, new_ns_T))
-    before_B = np.cumsum(off_old_T)[:-1] + np.cumsum(stays_old_B) - stays_old_B
-    after_B = np.cumsum(off_new_T[::-1])[::-1][1:] + np.cumsum(stays_new_B[::-1])[::-1] - stays_new_B
-    return np.asarray(before_B + after_B + _turn_cost(old_ns_T[:-1], new_ns_T[1:], period_ns))
+class _Beat(NamedTuple):
+    """The beat of the rows around a step, in nanoseconds since `zero_ns`."""
+
+    zero_ns: int
+    period_ns: float
+    old_phase_ns: float
+    new_phase_ns: float
+    row_sigma_ns: float
+    """Of one row around the beat."""
+
+    jump_sigma_ns: float
+    """Of a jump between two rows that one map or the other, or the rows themselves, tell."""
+
+    tells: bool
+    """Whether rows on the wrong side of the step are off the beat."""
+
+    @property
+    def turn_ns(self) -> float:
+        """Rows that are a period apart may miss it by so much."""
+        return min(TURN_SIGMAS * self.row_sigma_ns, self.period_ns / 3)
+
+    def miss_ns(self, utc_ns_T: np.ndarray, phase_ns: float) -> np.ndarray:
+        """Distance of every row from the nearest beat."""
+        return _wrapped((utc_ns_T - self.zero_ns) - phase_ns, self.period_ns)
+
+    def cost(self, utc_ns_T: np.ndarray, phase_ns: float) -> np.ndarray:
+        """What it counts how far every row is off the beat."""
+        if not self.tells:
+            return np.zeros(len(utc_ns_T))
+        return np.minimum((self.miss_ns(utc_ns_T, phase_ns) / self.row_sigma_ns) ** 2 / 2, MISS_COST)
+
+    def turn_cost(self, first_ns_B: np.ndarray, second_ns_B: np.ndarray, *, extra_ns: float = 0.0) -> np.ndarray:
+        """What it counts that two rows are not one period apart."""
+        return np.where(np.abs(second_ns_B - first_ns_B - self.period_ns) > self.turn_ns + extra_ns, TURN_COST, 0.0)
 
 
-def _off_beat(
-    old_ns_T: np.ndarray, new_ns_T: np.ndarray, period_ns: float, span: Span
-) -> tuple[np.ndarray, np.ndarray]:
-    """What it counts how far every row is off the beat, if it is before the step and if it is after it."""
-    old_T, new_T = ((t - old_ns_T[0]).astype(np.float64) for t in (old_ns_T, new_ns_T))
-    sure_old, sure_new = old_T[old_ns_T < span.low_ns], new_T[new_ns_T > span.high_ns]
-    if max(len(sure_old), len(sure_new)) < MIN_ROWS:
-        return np.zeros(len(old_T)), np.zeros(len(new_T))
-    phase_old = _phase(sure_old if len(sure_old) >= MIN_ROWS else sure_new, period_ns)
-    phase_new = _phase(sure_new if len(sure_new) >= MIN_ROWS else sure_old, period_ns)
-    miss_sure = np.concatenate([_wrapped(sure_old - phase_old, period_ns), _wrapped(sure_new - phase_new, period_ns)])
-    sigma_ns = max(1.5 * float(np.median(np.abs(miss_sure))), BEAT_SHARE * period_ns)
-    return tuple(
-        np.minimum((_wrapped(t - phase, period_ns) / sigma_ns) ** 2 / 2, MISS_COST)
-        for t, phase in ((old_T, phase_old), (new_T, phase_new))
-    )  # type: ignore[return-value]
+def _beat(old_ns_T: np.ndarray, new_ns_T: np.ndarray, period_ns: float, span: Span, map_sigma_ns: float) -> _Beat:
+    """Find the beat on both sides of a step, from the rows whose side is certain."""
+    zero_ns = int(old_ns_T[0])
+    old, new = (
+        (utc_ns_T[is_sure_T] - zero_ns).astype(np.float64)
+        for utc_ns_T, is_sure_T in ((old_ns_T, old_ns_T < span.low_ns), (new_ns_T, new_ns_T > span.high_ns))
+    )
+    is_known = max(len(old), len(new)) >= MIN_ROWS
+    old_phase_ns = _phase(old if len(old) >= MIN_ROWS else new, period_ns) if is_known else 0.0
+    new_phase_ns = _phase(new if len(new) >= MIN_ROWS else old, period_ns) if is_known else 0.0
+    misses_ns = np.abs(np.r_[_wrapped(old - old_phase_ns, period_ns), _wrapped(new - new_phase_ns, period_ns)])
+    row_sigma_ns = max(1.5 * float(np.median(misses_ns)) if is_known else 0.0, BEAT_SHARE * period_ns)
+    drift_ns = TIMER_PPM * 1e-6 * float(np.ptp(old_ns_T))
+    shift_ns = float(_wrapped(np.median(new_ns_T - old_ns_T), period_ns))
+    return _Beat(
+        zero_ns,
+        period_ns,
+        old_phase_ns,
+        new_phase_ns,
+        row_sigma_ns,
+        float(np.hypot(2.0 * row_sigma_ns, map_sigma_ns)),
+        is_known and abs(shift_ns) > 4.0 * np.hypot(map_sigma_ns, drift_ns),
+    )
 
 
 def _phase(t_ns: np.ndarray, period_ns: float) -> float:
@@ -128,9 +201,55 @@ def _phase(t_ns: np.ndarray, period_ns: float) -> float:
 
 
 def _wrapped(miss_ns: np.ndarray, period_ns: float) -> np.ndarray:
-    """Distance from the nearest beat."""
     return np.asarray(miss_ns - np.rint(miss_ns / period_ns) * period_ns)
 
 
-def _turn_cost(first_ns: np.ndarray, second_ns: np.ndarray, period_ns: float) -> np.ndarray:
-    return np.where(np.abs(second_ns - first_ns - period_ns) > period_ns / 3, TURN_COST, 0.0)
+def _costs(old_ns_T: np.ndarray, new_ns_T: np.ndarray, beat: _Beat) -> np.ndarray:
+    """What speaks against the step lying between two rows, for all pairs of neighbours."""
+    stays_old_B, stays_new_B = (beat.turn_cost(t[:-1], t[1:]) for t in (old_ns_T, new_ns_T))
+    off_old_T, off_new_T = beat.cost(old_ns_T, beat.old_phase_ns), beat.cost(new_ns_T, beat.new_phase_ns)
+    before_B = np.cumsum(off_old_T)[:-1] + np.cumsum(stays_old_B) - stays_old_B
+    after_B = np.cumsum(off_new_T[::-1])[::-1][1:] + np.cumsum(stays_new_B[::-1])[::-1] - stays_new_B
+    across_B = beat.turn_cost(old_ns_T[:-1], new_ns_T[1:], extra_ns=4.0 * beat.jump_sigma_ns)
+    return np.asarray(before_B + after_B + across_B)
+
+
+def _set_twice(
+    old_ns_T: np.ndarray, new_ns_T: np.ndarray, beat: _Beat, is_possible_B: np.ndarray, once_cost: float, old: Segment
+) -> Placed | None:
+    """Two steps that together are the jump between the maps, if they explain the rows much better than one."""
+    jump_ns = float(np.median(old_ns_T - new_ns_T))
+    stays_B = beat.turn_cost(old_ns_T[:-1], old_ns_T[1:])
+    extra_ns_B = _lasting_ns(old_ns_T, beat.period_ns)
+    odd = np.flatnonzero(is_possible_B & (stays_B > 0.0) & (np.abs(extra_ns_B) > beat.turn_ns))
+    odd = np.sort(odd[np.argsort(-np.abs(extra_ns_B[odd]), kind="stable")[:MAX_ODD]])
+    off_old_T, off_new_T = beat.cost(old_ns_T, beat.old_phase_ns), beat.cost(new_ns_T, beat.new_phase_ns)
+    best, best_cost = None, once_cost - SPLIT_COST
+    for first, second in combinations(odd.tolist(), 2):
+        if abs(extra_ns_B[first] + extra_ns_B[second] - jump_ns) > 4.0 * beat.jump_sigma_ns:
+            continue
+        between_ns = old_ns_T[first + 1 : second + 1] - round(extra_ns_B[first])
+        off = off_old_T[: first + 1].sum() + off_new_T[second + 1 :].sum()
+        off += beat.cost(between_ns, beat.old_phase_ns).sum()
+        cost = float(off + stays_B.sum() - stays_B[[first, second]].sum())
+        if cost < best_cost:
+            best, best_cost = (first, second), cost
+    if best is None:
+        return None
+    first, second = best
+    between_ns = old_ns_T[first + 1 : second + 1] - round(extra_ns_B[first])
+    middle_ns = (int(between_ns[0]) + int(between_ns[-1])) // 2
+    offset_ns = middle_ns - int(old.to_dev(np.array([middle_ns + round(extra_ns_B[first])]))[0])
+    return Placed(
+        (Span(int(old_ns_T[first]), int(between_ns[0])), Span(int(between_ns[-1]), int(new_ns_T[second + 1]))),
+        (Known(middle_ns, offset_ns, beat.jump_sigma_ns),),
+    )
+
+
+def _lasting_ns(utc_ns_T: np.ndarray, period_ns: float) -> np.ndarray:
+    """How much longer than a period it is from row to row, by the middle of a few rows on each side."""
+    if len(utc_ns_T) < 2 * LASTING_ROWS:
+        return np.diff(utc_ns_T) - period_ns
+    middle_ns = np.median(np.lib.stride_tricks.sliding_window_view(utc_ns_T, LASTING_ROWS), axis=1)
+    lasting_ns = middle_ns[LASTING_ROWS:] - middle_ns[:-LASTING_ROWS] - LASTING_ROWS * period_ns
+    return np.pad(lasting_ns, LASTING_ROWS - 1)

@@ -6,9 +6,10 @@ would need. All steps are judged together: each must be worth its place beside t
 Shape suffix: X = measurements, oldest first.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from pipelines.clocks.drift import Drift
 from pipelines.clocks.track import SET_SIGMA_NS, Track
 
 MIN_NS = 2e6
@@ -17,6 +18,9 @@ MIN_NS = 2e6
 MIN_SIGMAS = 5.0
 MIN_MEASUREMENTS = 2
 """A clock that is set keeps its new time for at least so many measurements."""
+
+SHARING = 8
+"""Measurements on each side of a step whose errors may all be of one sign."""
 
 MAX_STEPS = 64
 PLAUSIBLE_LOSS = 6.0
@@ -39,13 +43,11 @@ def find_starts(track: Track, wander_ppb: float, starts: list[int]) -> list[int]
     """
     starts = _worth_it(track, wander_ppb, starts)
     while len(starts) < MAX_STEPS:
-        drift = track.smoothed(wander_ppb, starts, gate_sigmas=np.inf)
-        sigmas_X = _sigmas(drift)
-        sigmas_X[~_has_room(len(sigmas_X), starts)] = 0.0
-        best = int(np.argmax(sigmas_X))
-        if sigmas_X[best] < MIN_SIGMAS:
+        jumps = _jumps(track, wander_ppb, starts)
+        gain_X = np.where(jumps.sigmas_X >= MIN_SIGMAS, jumps.gain_X, 0.0)
+        if not gain_X.any():
             break
-        starts = _moved(track, wander_ppb, sorted([*starts, best]))
+        starts = _moved(track, wander_ppb, sorted([*starts, int(np.argmax(gain_X))]))
     return _worth_it(track, wander_ppb, starts)
 
 
@@ -54,25 +56,51 @@ def score(track: Track, wander_ppb: float, starts: list[int]) -> float:
     likelihood = track.smoothed(wander_ppb, starts).log_likelihood
     # A level that starts anew is not predicted, so its measurement must not count as badly predicted either.
     unpredicted = np.log(SET_SIGMA_NS) - np.log(track.sigma_ns_X[starts])
-    return float(likelihood + unpredicted.sum() - len(starts) * MIN_SIGMAS**2 / 2)
+    cost = MIN_SIGMAS**2 / 2 + np.log(len(track.level_ns_X))  # of its size, and of its place
+    return float(likelihood + unpredicted.sum() - len(starts) * cost)
 
 
 def plausible_starts(track: Track, wander_ppb: float, starts: list[int]) -> list[tuple[int, int]]:
     """First and last position at which each step would explain the measurements about as well."""
     ranges = []
     for i, start in enumerate(starts):
-        others = starts[:i] + starts[i + 1 :]
-        sigmas_X = _sigmas(track.smoothed(wander_ppb, others, gate_sigmas=np.inf))
-        is_worse_X = sigmas_X**2 / 2 < sigmas_X[start] ** 2 / 2 - PLAUSIBLE_LOSS
+        gain_X = _jumps(track, wander_ppb, starts[:i] + starts[i + 1 :]).gain_X
+        is_worse_X = gain_X < gain_X[start] - PLAUSIBLE_LOSS
         first = start - int(np.argmax(is_worse_X[start::-1])) + 1 if is_worse_X[:start].any() else 1
-        last = start + int(np.argmax(is_worse_X[start:])) - 1 if is_worse_X[start:].any() else len(sigmas_X) - 1
+        last = start + int(np.argmax(is_worse_X[start:])) - 1 if is_worse_X[start:].any() else len(gain_X) - 1
         ranges.append((max(first, start - NEAR), min(last, start + NEAR)))
     return ranges
 
 
-def _sigmas(drift: Drift) -> np.ndarray:
-    """Size of the jump that the drift would need before each measurement, in standard errors; 0 for a small one."""
-    return np.where(np.abs(drift.shift_K) >= MIN_NS, np.abs(drift.shift_K) / drift.shift_sigma_K, 0.0)
+class _Jumps(NamedTuple):
+    """Jumps that the drift would need just before each measurement."""
+
+    gain_X: np.ndarray
+    """How much likelier the measurements would be; the best place of a step has the largest."""
+
+    sigmas_X: np.ndarray
+    """Size of the jump in standard errors, with what does not average out; 0 for one that is left to the drift."""
+
+
+def _jumps(track: Track, wander_ppb: float, starts: list[int]) -> _Jumps:
+    drift = track.smoothed(wander_ppb, starts, gate_sigmas=np.inf)
+    size_ns_X = np.abs(drift.shift_K)
+    sigmas_X = size_ns_X / np.hypot(drift.shift_sigma_K, _shared_sigma_ns(track.sigma_ns_X))
+    gain_X = (size_ns_X / drift.shift_sigma_K) ** 2 / 2
+    gain_X[~_has_room(len(gain_X), starts)] = 0.0
+    return _Jumps(gain_X, np.where(size_ns_X >= MIN_NS, sigmas_X, 0.0))
+
+
+def _shared_sigma_ns(sigma_ns_X: np.ndarray) -> np.ndarray:
+    """What does not average out of the measurements just before and just after each: one way may be congested."""
+    weight_X = sigma_ns_X**-2.0
+    summed, inverse = (np.concatenate([[0.0], np.cumsum(x)]) for x in (weight_X, weight_X * sigma_ns_X))
+    at = np.arange(len(sigma_ns_X))
+    sides = [(np.maximum(at - SHARING, 0), at), (at, np.minimum(at + SHARING, len(at)))]
+    before_ns_X, after_ns_X = (
+        (inverse[stop] - inverse[first]) / np.maximum(summed[stop] - summed[first], 1e-300) for first, stop in sides
+    )
+    return np.asarray(np.hypot(before_ns_X, after_ns_X))
 
 
 def _has_room(num_measurements: int, starts: list[int]) -> np.ndarray:
@@ -87,8 +115,7 @@ def _worth_it(track: Track, wander_ppb: float, starts: list[int]) -> list[int]:
     """Drop the least significant step until all others are significant beside each other."""
     while starts:
         sigmas = [
-            _sigmas(track.smoothed(wander_ppb, starts[:i] + starts[i + 1 :], gate_sigmas=np.inf))[start]
-            for i, start in enumerate(starts)
+            _jumps(track, wander_ppb, starts[:i] + starts[i + 1 :]).sigmas_X[start] for i, start in enumerate(starts)
         ]
         least = int(np.argmin(sigmas))
         if sigmas[least] >= MIN_SIGMAS:
@@ -101,9 +128,7 @@ def _moved(track: Track, wander_ppb: float, starts: list[int]) -> list[int]:
     """Move every step to where, beside the others, it is most significant."""
     for i, start in enumerate(starts):
         others = starts[:i] + starts[i + 1 :]
-        sigmas_X = _sigmas(track.smoothed(wander_ppb, others, gate_sigmas=np.inf))
-        sigmas_X[~_has_room(len(sigmas_X), others)] = 0.0
         low = max(start - NEAR, 0)
-        best = low + int(np.argmax(sigmas_X[low : start + NEAR + 1]))
-        starts = sorted([*others, best]) if sigmas_X[best] > 0.0 else starts
+        gain_X = _jumps(track, wander_ppb, others).gain_X[low : start + NEAR + 1]
+        starts = sorted([*others, low + int(np.argmax(gain_X))]) if gain_X.any() else starts
     return starts
