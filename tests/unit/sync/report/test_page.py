@@ -19,11 +19,15 @@ VOID = {"meta", "path"}
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
-    """A simulated trip with a lying server and three steps of one clock."""
+    """A simulated trip with a lying server, three steps of one clock, and a receiver that lags for ten seconds."""
     trip = simulate_trip(seed=7, vehicle=1, aba_rate_hz=20.0)
     folder = tmp_path_factory.mktemp("trip") / trip.trip_id
     write_bundle(trip, folder)
-    return bundle.read_bundle(str(folder))
+    recording = bundle.read_bundle(str(folder))
+    gnss = recording.sensors["gnss"]
+    place, is_late = pl.col("lat_deg", "lon_deg"), pl.col("row").is_between(500, 509)
+    late = gnss.rows.with_columns(pl.when(is_late).then(place.shift(8)).otherwise(place))
+    return replace(recording, sensors=recording.sensors | {"gnss": replace(gnss, rows=late)})
 
 
 @pytest.fixture(scope="module")
