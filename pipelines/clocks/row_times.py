@@ -91,8 +91,7 @@ def row_times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> Ro
     latency_ns = round(sensor.latency_ms * 1e6)
     utc_ns_T -= latency_ns
     fault_T[is_bad_T] = _code(RowFault.BAD_STAMP)
-    used = _by_instant(np.flatnonzero(~is_bad_T), utc_ns_T)
-    fault_T[used[_is_again(sensor, utc_ns_T, used)]] = _code(RowFault.DUPLICATE)
+    fault_T[_repeats(sensor, utc_ns_T, is_bad_T)] = _code(RowFault.DUPLICATE)
     jitter_ns = 0.0
     if fitted.method in TIED:
         good = _in_turn(np.flatnonzero(fault_T == 0), utc_ns_T)
@@ -124,21 +123,21 @@ def _in_turn(rows: np.ndarray, utc_ns_T: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _is_again(sensor: SensorRows, utc_ns_T: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Tell which of the rows `used` repeat the one before.
+def _repeats(sensor: SensorRows, utc_ns_T: np.ndarray, is_bad_T: np.ndarray) -> np.ndarray:
+    """Positions of the rows that repeat the one before, in the order of their instants.
 
     Two different rows may share an instant (a late stamp, two events); of more than two, the clock stood still.
     """
-    is_again = np.zeros(len(used), dtype=bool)
-    same = 1 + np.flatnonzero(utc_ns_T[used[1:]] == utc_ns_T[used[:-1]])
+    rows = _by_instant(np.flatnonzero(~is_bad_T), utc_ns_T)
+    utc_ns = utc_ns_T[rows]
+    same = 1 + np.flatnonzero(utc_ns[1:] == utc_ns[:-1])
     if not len(same):
-        return is_again
+        return same
     channels = [channel.name for channel in sensor.channels]
-    rows, before = (sensor.rows[used[at]].select(channels) for at in (same, same - 1))
-    is_equal = pl.DataFrame([rows[name].eq_missing(before[name]) for name in channels])
+    again, before = (sensor.rows[rows[at]].select(channels) for at in (same, same - 1))
+    is_equal = pl.DataFrame([again[name].eq_missing(before[name]) for name in channels])
     is_third = np.isin(same - 1, same)
-    is_again[same] = is_equal.select(pl.all_horizontal(pl.all())).to_series().to_numpy() | is_third
-    return is_again
+    return np.asarray(rows[same[is_equal.select(pl.all_horizontal(pl.all())).to_series().to_numpy() | is_third]])
 
 
 def _placed(

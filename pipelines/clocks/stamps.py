@@ -105,7 +105,8 @@ def in_round_of(dev_ns_T: np.ndarray, is_bad_T: np.ndarray, ends_ns: tuple[int, 
     if not len(good_ns):
         return dev_ns_T
     apart_ns = (sum(ends_ns) - int(good_ns[0]) - int(good_ns[-1])) // 2
-    return dev_ns_T + round(apart_ns / TICKS_MODULUS_NS) * TICKS_MODULUS_NS
+    rounds = round(apart_ns / TICKS_MODULUS_NS)
+    return dev_ns_T + rounds * TICKS_MODULUS_NS if rounds else dev_ns_T
 
 
 @compiled
