@@ -42,12 +42,15 @@ PAD_S = 0.3
 ADHESION_MPS2 = 1.3
 """No train accelerates or brakes harder than this while its wheels roll."""
 
-JERK_PAD_S = 1.5
+JERK_PAD_S = 2.5
 JERK_APART_S = 6.0
 """Where only the acceleration shows a slip, it shows the beginning and the end of it, up to this far apart."""
 
 DRIVES_MPS2 = 0.4
 """Standard deviation of the mean acceleration while nothing measures the speed."""
+
+UNCHECKED_NOISE = 0.1
+"""Random walk of a wheel that no other sensor checks: it may slip too little to show in its acceleration."""
 
 BLIND_NOISE = 15.0
 """Random walk where no speed is known, neither there nor nearby, in metres per square root of a second."""
@@ -149,23 +152,20 @@ def travel(wheel: Distance | None, speeds: Sequence[Distance], *, first_ns: int,
     """
     cell_ns = max(round(CELL_S * 1e9), -(-(last_ns - first_ns) // MAX_CELLS))
     t_ns_E = first_ns + np.arange(-(-(last_ns - first_ns) // cell_ns) + 2, dtype=np.int64) * cell_ns
+    cell_s = cell_ns * 1e-9
     others = sorted((_steps_of_speed(speed, t_ns_E) for speed in speeds), key=lambda other: other.period_s)
     rolled = _steps_of_wheel(wheel, t_ns_E, others) if wheel is not None else None
     is_slip_C = np.zeros(len(t_ns_E) - 1, dtype=bool)
     if rolled is not None:
         leader = rolled
-        for _ in range(2):  # scales and noise are known better once slips are left out of them
-            others = [_scaled(other, rolled, is_slip_C, cell_ns * 1e-9) for other in others]
-            is_slip_C, others = _slipping(rolled, others, cell_ns * 1e-9)
-    elif others:
-        leader, *rest = others
-        others = [_scaled(other, leader, is_slip_C, cell_ns * 1e-9) for other in rest]
+        others, is_slip_C, is_checked_C = _checked(rolled, others, cell_s)
     else:
-        leader = _Steps(
-            step_m_C=np.zeros(len(is_slip_C)), is_valid_C=np.zeros(len(is_slip_C), dtype=bool), period_s=0.0
-        )
-    is_trusted_C = leader.is_valid_C & ~_widened(is_slip_C, PAD_S, cell_ns * 1e-9)
-    step_m_C, noise_m2_C = _composed(leader, is_trusted_C, others, cell_ns * 1e-9)
+        leader, *others = others or [_blind(len(is_slip_C))]
+        others = [_scaled(other, leader, is_slip_C, cell_s) for other in others]
+        is_checked_C = leader.is_valid_C
+    is_trusted_C = leader.is_valid_C & ~_widened(is_slip_C, PAD_S, cell_s)
+    step_m_C, noise_m2_C = _composed(leader, is_trusted_C, others, cell_s)
+    noise_m2_C[is_trusted_C & ~is_checked_C & (step_m_C > 0.0)] = UNCHECKED_NOISE**2 * cell_s
     if wheel is not None and rolled is not None:
         step_m_C = _matched(step_m_C, noise_m2_C, wheel, rolled.is_valid_C, t_ns_E)
     return Travel(
@@ -176,8 +176,13 @@ def travel(wheel: Distance | None, speeds: Sequence[Distance], *, first_ns: int,
         is_rolling_C=is_trusted_C & (rolled is not None),
         wheels=wheel,
         is_wheel_leading=rolled is not None,
-        slips=_slips(is_slip_C, leader.step_m_C - step_m_C, t_ns_E, cell_ns * 1e-9),
+        slips=_slips(is_slip_C, leader.step_m_C - step_m_C, t_ns_E, cell_s),
     )
+
+
+def _blind(num_cells: int) -> _Steps:
+    """A sensor that sees nothing."""
+    return _Steps(step_m_C=np.zeros(num_cells), is_valid_C=np.zeros(num_cells, dtype=bool), period_s=0.0)
 
 
 def _steps(distance: Distance, t_ns_E: np.ndarray) -> _Steps:
@@ -238,21 +243,34 @@ def _scaled(other: _Steps, leader: _Steps, is_slip_C: np.ndarray, cell_s: float)
     return replace(other, step_m_C=scale * other.step_m_C, noise=noise)
 
 
-def _slipping(rolled: _Steps, others: Sequence[_Steps], cell_s: float) -> tuple[np.ndarray, list[_Steps]]:
-    """Find where the wheel slips; the other sensors come back without what the rest of them contradict."""
+def _checked(rolled: _Steps, others: list[_Steps], cell_s: float) -> tuple[list[_Steps], np.ndarray, np.ndarray]:
+    """Compare the wheel with the other sensors.
+
+    Returns:
+        The other sensors at the wheel's scale, without what the rest of them contradict; where the wheel slips; where
+        another sensor could tell.
+    """
     is_slip_C = np.zeros(len(rolled.step_m_C), dtype=bool)
-    is_judged_C = np.zeros(len(rolled.step_m_C), dtype=bool)
-    believed: list[_Steps] = []
+    for _ in range(2):  # scales and noise are known better once slips are left out of them
+        others = [_scaled(other, rolled, is_slip_C, cell_s) for other in others]
+        others, is_slip_C, is_checked_C = _slipping(rolled, others, cell_s)
+    return others, is_slip_C | (_jerks(rolled, cell_s) & ~is_checked_C), is_checked_C
+
+
+def _slipping(rolled: _Steps, others: Sequence[_Steps], cell_s: float) -> tuple[list[_Steps], np.ndarray, np.ndarray]:
+    """See `_checked`, at scales that are known already."""
+    is_slip_C, is_checked_C = np.zeros((2, len(rolled.step_m_C)), dtype=bool)
+    believed = []
     for other in sorted(others, key=lambda other: other.noise):
         is_apart_C = _apart(rolled, other, cell_s)
         is_valid_C = other.is_valid_C.copy()
         for start, stop in runs(is_apart_C):
             if any(_contradicts(rolled, other, third, start, stop, cell_s) for third in others if third is not other):
                 is_apart_C[start:stop] = is_valid_C[start:stop] = False
-        is_slip_C |= is_apart_C & ~is_judged_C
-        is_judged_C |= rolled.is_valid_C & is_valid_C
+        is_slip_C |= is_apart_C & ~is_checked_C
+        is_checked_C |= rolled.is_valid_C & is_valid_C
         believed.append(replace(other, is_valid_C=is_valid_C))
-    return is_slip_C | (_jerks(rolled, cell_s) & ~is_judged_C), believed
+    return believed, is_slip_C, is_checked_C
 
 
 def _apart(rolled: _Steps, other: _Steps, cell_s: float) -> np.ndarray:
@@ -313,12 +331,13 @@ def _composed(
         noise_m2_C[is_used_C] = other.noise**2 * cell_s
         is_known_C |= is_used_C
     nearby = max(1, round(1.0 / cell_s))
+    known_m_C = np.where(is_known_C, step_m_C, np.nan)
     for start, stop in runs(~is_known_C):
-        before_m, after_m = step_m_C[max(start - nearby, 0) : start], step_m_C[stop : stop + nearby]
+        before_m, after_m = known_m_C[max(start - nearby, 0) : start], known_m_C[stop : stop + nearby]
         span_s = (stop - start) * cell_s
         error_m2 = BLIND_NOISE**2 * span_s
         if len(before_m) or len(after_m):
-            ends_m = [part.mean() for part in (before_m, after_m) if len(part)]
+            ends_m = [np.nanmean(part) for part in (before_m, after_m) if len(part)]
             step_m_C[start:stop] = np.linspace(ends_m[0], ends_m[-1], stop - start)
             error_m2 = min(error_m2, (DRIVES_MPS2 * span_s**2 / (8 if len(ends_m) == 2 else 2)) ** 2)
         noise_m2_C[start:stop] = error_m2 / (stop - start)
@@ -328,16 +347,19 @@ def _composed(
 def _matched(
     step_m_C: np.ndarray, noise_m2_C: np.ndarray, wheel: Distance, is_valid_C: np.ndarray, t_ns_E: np.ndarray
 ) -> np.ndarray:
-    """Stretch what was put into gaps of the odometer to what its counter says about each gap as a whole."""
+    """Correct what was put into a gap of the odometer by what its counter says of the gap as a whole.
+
+    The difference goes to where the distance is least certain.
+    """
     matched_m_C = step_m_C.copy()
     for start, stop in runs(~is_valid_C):
         if start == 0 or stop == len(step_m_C) or not wheel.is_counted(int(t_ns_E[start]), int(t_ns_E[stop])):
             continue
         counted_m = abs(float(np.diff(wheel.at(t_ns_E[[start, stop]]))[0]))
         filled_m = float(step_m_C[start:stop].sum())
-        error_m = 4.0 * np.sqrt(noise_m2_C[start:stop].sum()) + 0.2
-        if filled_m > 1.0 and abs(counted_m - filled_m) < error_m:
-            matched_m_C[start:stop] *= counted_m / filled_m
+        noise_m2 = noise_m2_C[start:stop].sum()
+        if noise_m2 > 0.0 and abs(counted_m - filled_m) < 4.0 * np.sqrt(noise_m2) + 0.2:
+            matched_m_C[start:stop] += (counted_m - filled_m) * noise_m2_C[start:stop] / noise_m2
     return matched_m_C
 
 
