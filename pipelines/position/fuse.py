@@ -41,7 +41,7 @@ class Noise(NamedTuple):
     """Part of the error that differs from one fix to the next."""
 
     balise_m: float = 0.3
-    rolling: float = 0.01
+    rolling: float = 0.005
     """Random walk of the leading sensor while the train moves, in metres per square root of a second."""
 
     scale: float = 0.01
@@ -77,6 +77,12 @@ class Fused(NamedTuple):
     scale: float
     scale_sigma: float
     is_gated_K: np.ndarray
+    shift_m_K: np.ndarray
+    """By how much the level would have to shift just before each knot to please what was measured from there on."""
+
+    shift_sigmas_K: np.ndarray
+    """How many standard errors that is: of the order of one unless the level did shift (de Jong & Penzer 1998)."""
+
     log_likelihood: float
 
 
@@ -102,9 +108,17 @@ def most_probable(knots: Knots, usual: Noise) -> Noise:
 def fuse(knots: Knots, noise: Noise) -> Fused:
     """Estimate the level at every knot. At least one knot must have a measurement."""
     x_K3, p_K33, gain_K3, miss_K, total_K, is_gated_K, log_likelihood = _filtered(knots, noise)
-    level_K, level_sigma_K = _smoothed(knots, noise, x_K3, p_K33, gain_K3, miss_K, total_K)
-    scale_sigma = float(np.sqrt(max(p_K33[-1, 1, 1], 0.0)))
-    return Fused(level_K, level_sigma_K, float(x_K3[-1, 1]), scale_sigma, is_gated_K, log_likelihood)
+    level_K, level_sigma_K, shift_m_K, shift_sigmas_K = _smoothed(knots, noise, x_K3, p_K33, gain_K3, miss_K, total_K)
+    return Fused(
+        level_K=level_K,
+        level_sigma_K=level_sigma_K,
+        scale=float(x_K3[-1, 1]),
+        scale_sigma=float(np.sqrt(max(p_K33[-1, 1, 1], 0.0))),
+        is_gated_K=is_gated_K,
+        shift_m_K=shift_m_K,
+        shift_sigmas_K=shift_sigmas_K,
+        log_likelihood=log_likelihood,
+    )
 
 
 @compiled
@@ -164,10 +178,10 @@ def _smoothed(
     gain_K3: np.ndarray,
     miss_K: np.ndarray,
     total_K: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Level and its standard error at every knot, with what later knots say of it."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Level and its standard error at every knot, with what later knots say of it; shifts, see `Fused`."""
     n = len(miss_K)
-    level_K, level_sigma_K = np.zeros(n), np.zeros(n)
+    level_K, level_sigma_K, shift_m_K, shift_sigmas_K = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     later, weight = np.zeros(3), np.zeros((3, 3))  # gradient and curvature of what later measurements say of the state
     for k in range(n - 1, -1, -1):
         p = p_K33[k, 0]
@@ -192,6 +206,9 @@ def _smoothed(
             for i in range(3):
                 for j in range(3):
                     weight[i, j] += h[i] * h[j] * curvature - h[i] * w[j] - w[i] * h[j]
+        if weight[0, 0] > 0.0:
+            shift_m_K[k] = -later[0] / weight[0, 0]
+            shift_sigmas_K[k] = abs(later[0]) / np.sqrt(weight[0, 0])
         if k > 0:
             step = knots.travelled_m_K[k] - knots.travelled_m_K[k - 1]
             keep = np.exp((knots.since_s_K[k - 1] - knots.since_s_K[k]) / noise.fix_lasts_s)
@@ -203,4 +220,4 @@ def _smoothed(
             weight[0, 2] *= keep
             weight[2, 2] *= keep**2
             weight[1, 0], weight[2, 0], weight[2, 1] = weight[0, 1], weight[0, 2], weight[1, 2]
-    return level_K, level_sigma_K
+    return level_K, level_sigma_K, shift_m_K, shift_sigmas_K

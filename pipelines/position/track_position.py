@@ -8,7 +8,7 @@ the filter, N = instants asked for.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,14 @@ LEG_STOP_S, STANDS_M = 3.0, 0.1
 MIN_LEG_M = 20.0
 """A leg longer than this shows its direction in the places measured on it."""
 
+BREAK_SIGMAS, MAX_BREAKS = 6.0, 20
+"""Places that from some moment on are off by more than this, all in the same way, are right and the distance is not."""
+
 OUTLIER_SIGMAS = 4.5
 """A measurement this far from what all others say is an outlier."""
+
+STAMP_SIGMA_S = 1e-3
+"""Standard error that all stamps share which the distance rests on: it does not average out, and counts at speed."""
 
 USUAL_NOISE = Noise()
 WITHOUT_WHEEL = Noise(rolling=0.05)
@@ -91,8 +97,9 @@ class TrackPosition:
     """Of `fixes` and `balises`."""
 
     stats: dict[str, Any]
-    """num_fixes, num_balises, num_gated; wheel_diameter_m, wheel_diameter_sigma_m where a wheel leads; fix_sigma_m,
-    balise_sigma_m, as found; num_slips, slip_s; unplaced_s by reason."""
+    """num_fixes, num_balises, num_gated; num_breaks: how often the distance was doubted to agree with them; fix_sigma_m
+    and balise_sigma_m, as found; wheel_diameter_m and wheel_diameter_sigma_m where a wheel leads; num_slips, slip_s;
+    unplaced_s by reason."""
 
     def at(self, t_ns_N: np.ndarray, clock_sigma_ns_N: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Place and its standard error, in metres along the line.
@@ -164,13 +171,15 @@ def fit_position(
     if not is_used_M.any():
         return _unplaced(travelled, line, places)
     usual = USUAL_NOISE if travelled.is_wheel_leading else WITHOUT_WHEEL
+    travelled, num_breaks = _doubted(travelled, signed_m_E, places.only(is_used_M), usual)
     for is_last in (False, True):  # outliers that spoil the first estimate are seen against it
         used = places.only(is_used_M)
         noise = most_probable(_knots(travelled, signed_m_E, used, used.t_ns_M[:0]), usual)
         knots = _knots(travelled, signed_m_E, used, travelled.t_ns_E)
         fused = fuse(knots, noise)
         is_edge_K = np.isnan(knots.line_m_K)
-        line_m_E, sigma_m_E = signed_m_E + fused.level_K[is_edge_K], fused.level_sigma_K[is_edge_K]
+        line_m_E = signed_m_E + fused.level_K[is_edge_K]
+        sigma_m_E = np.hypot(fused.level_sigma_K[is_edge_K], STAMP_SIGMA_S * np.gradient(signed_m_E, travelled.cell_s))
         residual_m_M = places.line_m_M - travelled.between_edges(line_m_E, places.t_ns_M)
         if not is_last:
             is_used_M &= np.abs(residual_m_M) < OUTLIER_SIGMAS * _expected_error_m(
@@ -190,7 +199,9 @@ def fit_position(
             "fixes": _residuals(places, residual_m_M, is_used_M, ~places.is_balise_M),
             "balises": _residuals(places, residual_m_M, is_used_M, places.is_balise_M),
         },
-        stats=_counts(travelled, places, is_used_M, reason_E) | _found(travelled, fused, noise),
+        stats=_counts(travelled, places, is_used_M, reason_E)
+        | {"num_breaks": num_breaks}
+        | _found(travelled, fused, noise),
     )
 
 
@@ -243,6 +254,23 @@ def _direction(travelled: Travel, places: Places, start: int, stop: int) -> floa
         return 0.0
     gained_m = float(np.median(line_m[-third:]) - np.median(line_m[:third]))
     return float(np.sign(gained_m)) if abs(gained_m) > MIN_LEG_M else 0.0
+
+
+def _doubted(travelled: Travel, signed_m_E: np.ndarray, used: Places, usual: Noise) -> tuple[Travel, int]:
+    """Doubt the distance between two measurements where all later ones contradict all earlier ones; count where.
+
+    A wheel that slips unseen, or a counter that overflows once too often, shifts everything that follows.
+    """
+    for num_breaks in range(MAX_BREAKS):
+        fused = fuse(_knots(travelled, signed_m_E, used, used.t_ns_M[:0]), usual)
+        k = int(np.argmax(fused.shift_sigmas_K[1:])) + 1 if len(used.t_ns_M) > 1 else 0
+        if fused.shift_sigmas_K[k] < BREAK_SIGMAS or k == 0:
+            return travelled, num_breaks
+        first, last = (used.t_ns_M[k - 1 : k + 1] - travelled.first_ns) // travelled.cell_ns
+        noise_m2_C = travelled.noise_m2_C.copy()
+        noise_m2_C[first : last + 1] += fused.shift_m_K[k] ** 2 / (last + 1 - first)
+        travelled = replace(travelled, noise_m2_C=noise_m2_C)
+    return travelled, MAX_BREAKS
 
 
 def _knots(travelled: Travel, signed_m_E: np.ndarray, used: Places, asked_ns: np.ndarray) -> Knots:

@@ -89,6 +89,24 @@ def test_the_smoother_gives_the_least_squares_solution(seed):
     assert fused.scale_sigma == pytest.approx(sigma[-1], rel=1e-4)
 
 
+def test_a_shift_of_the_level_shows_where_it_was():
+    k, _ = drawn(3)
+    k.line_m_K[700:] += 5.0
+
+    fused = fuse(k, NOISE)
+
+    assert np.abs(np.argmax(fused.shift_sigmas_K) - 700) <= 60  # balises come every 60 s
+    assert fused.shift_sigmas_K.max() > 6.0
+    assert fused.shift_m_K[np.argmax(fused.shift_sigmas_K)] == pytest.approx(5.0, abs=1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_level_that_does_not_shift_shows_none(seed):
+    fused = fuse(drawn(seed)[0], NOISE)
+
+    assert fused.shift_sigmas_K[1:].max() < 5.0
+
+
 def test_errors_are_as_large_as_their_sigma_says():
     z = []
     for seed in range(60):

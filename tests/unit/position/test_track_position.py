@@ -274,6 +274,30 @@ def test_a_balise_surveyed_at_the_wrong_place_is_not_used():
     assert np.abs(error_m(found)).max() < 1.0
 
 
+@pytest.mark.parametrize("lost_m", [8.0, 20.0, 60.0])
+def test_a_distance_that_the_wheels_lose_unseen_is_doubted_rather_than_the_balises_behind_it(lost_m):
+    t_s = np.arange(0.0, TRIP_S, 0.1)
+    slip_m = -np.interp(t_s, [450.0, 480.0], [0.0, lost_m])  # too gentle to show in the wheel's acceleration
+    events, balises = balises_at(np.arange(2_500.0, 17_000.0, 1_200.0))
+    gnss = satellites(dark_s=(400.0, 700.0))
+
+    found = locate({"odo": odometer(slip_m=slip_m), "gnss": gnss, "evt": events}, balises=balises)
+
+    assert found.stats["num_breaks"] == 1
+    assert found.residuals["balises"].is_used_M.all()
+    assert np.abs(error_m(found)[500:]).max() < 1.0
+    sigma_m = found.at(START_NS + np.array([465, 600]) * SECOND)[1]
+    assert sigma_m[0] > 5.0 * sigma_m[1]
+
+
+def test_a_distance_that_nothing_contradicts_is_not_doubted():
+    events, balises = balises_at(np.arange(2_500.0, 17_000.0, 1_200.0))
+
+    found = locate({"odo": odometer(), "dop": radar(), "gnss": satellites(), "evt": events}, balises=balises)
+
+    assert found.stats["num_breaks"] == 0
+
+
 def test_an_odometer_that_never_moves_does_not_hold_the_train():
     t_s = np.arange(0.0, TRIP_S, 0.1)
     stuck = track("odo", t_s, pulses=np.full(len(t_s), 7.0))
