@@ -70,10 +70,11 @@ class SplitConfig(_Part):
     """Which data the model never sees while it trains."""
 
     train_until: str = Field(default="", pattern=r"^(\d{4}-\d{2}-\d{2})?$")
-    """First service day (`YYYY-MM-DD`) that is NOT trained on; empty: decided by `train_share`."""
+    """First service day (`YYYY-MM-DD`) that is NOT trained on; empty, or all days on one side of it: `train_share`
+    decides."""
 
     train_share: float = Field(default=0.5, gt=0, lt=1)
-    """Share of the service days, oldest first, that may be trained on when `train_until` is empty."""
+    """Share of the service days, oldest first, that may be trained on when `train_until` does not divide them."""
 
     validation_share: float = Field(default=0.2, gt=0, lt=1)
     """Share of what may be trained on that chooses the checkpoint and the alarm threshold instead: its newest whole

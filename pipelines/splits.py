@@ -6,6 +6,7 @@ vehicle, and no group is divided, because neighbouring windows share most of the
 Shape suffixes: N = examples, E = events.
 """
 
+import logging
 from collections import Counter
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ import polars as pl
 
 from pipelines.config import SplitConfig
 from pipelines.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -44,8 +47,9 @@ def split(index: pl.DataFrame, config: SplitConfig, *, events: pl.DataFrame, kin
 def by_time(index: pl.DataFrame, config: SplitConfig, *, is_event_N: np.ndarray) -> Split:
     """Train on the past, hold out the future.
 
-    Days before `train_until`, or the oldest `train_share` of the days, may be trained on; all later days are held out.
-    A table of a single day is divided within the day by `train_share`. Of what may be trained on, the newest
+    Days before `train_until` may be trained on, or the oldest `train_share` of the days where no `train_until` divides
+    them (of a published recording, one may have a part); all later days are held out. A table of a single day is
+    divided within the day by `train_share`. Of what may be trained on, the newest
     `validation_share` validates. Whole recordings are taken, because two halves of one trip share its load and weather
     and would flatter each other; a single recording is divided, and windows that overlap the later part are left out.
 
@@ -112,14 +116,19 @@ def share_in_events(index: pl.DataFrame, events: pl.DataFrame, *, kind: str) -> 
 
 
 def _first_test_day(days: list[str], config: SplitConfig) -> str:
-    if not config.train_until:
-        return days[min(max(round(config.train_share * len(days)), 1), len(days) - 1)]
-    if not days[0] < config.train_until <= days[-1]:
-        raise ConfigError(
-            f"split.train_until is {config.train_until}, but the table has days {_some(days)}: "
-            f"give a day from {days[1]} to {days[-1]}, so that days remain on both sides, or leave it out"
+    if days[0] < config.train_until <= days[-1]:
+        return config.train_until
+    chosen = days[min(max(round(config.train_share * len(days)), 1), len(days) - 1)]
+    if config.train_until:
+        logger.warning(
+            "split.train_until is %s, but the table has days %s, all on one side of it: train_share %g decides "
+            "instead, and days from %s on are held out",
+            config.train_until,
+            _some(days),
+            config.train_share,
+            chosen,
         )
-    return config.train_until
+    return chosen
 
 
 def _newest(index: pl.DataFrame, share: float) -> np.ndarray:

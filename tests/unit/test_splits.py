@@ -126,9 +126,15 @@ def test_splitting_twice_gives_the_same_parts():
         np.testing.assert_array_equal(positions, second.parts[part])
 
 
-def test_an_impossible_first_held_out_day_is_answered_with_the_days_found():
-    with pytest.raises(ConfigError, match=r"train_until is 2027-01-01.*2026-01-01, 2026-01-02.*from 2026-01-02 to"):
-        divide(trips(), train_until="2027-01-01")
+@pytest.mark.parametrize("train_until", ["2025-01-01", "2026-01-01", "2026-01-05", "2027-01-01"])
+def test_a_part_of_a_recording_that_lies_on_one_side_of_the_given_day_is_divided_by_its_share(caplog, train_until):
+    index = trips()
+
+    parts = divide(index, train_until=train_until, train_share=0.75).parts
+
+    assert index[parts["test"]]["day"].unique().to_list() == ["2026-01-04"]
+    assert f"train_until is {train_until}, but the table has days 2026-01-01" in caplog.text
+    assert "days from 2026-01-04 on are held out" in caplog.text
 
 
 def test_a_part_that_would_be_empty_is_named_with_the_days_and_the_reason():
