@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.clocks.clock_map import BEYOND_NS, ClockMap, Residuals, Segment, Step
 from pipelines.clocks.exchanges import Exchanges
 from pipelines.clocks.placing import Known, Placed, RowStream, Span, place
-from pipelines.clocks.servers import consistent, honest, proven_steps, robust_drift
+from pipelines.clocks.servers import consistent, honest, proven_steps, robust_drift, strays
 from pipelines.clocks.steps import MAX_STEPS, find_starts, plausible_starts, score
 from pipelines.clocks.track import Track
 
@@ -33,6 +33,9 @@ PATH_SHARE = 0.1
 
 PAIR_SHARES = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Noise of pairs tried, as a share of what they come with."""
+
+DOUBT = 2.0
+"""Settings whose log-likelihoods differ by less are about as likely."""
 
 PAIR_SIGMAS = 5
 """Pairs further off than this are wrong."""
@@ -147,13 +150,13 @@ def fit_pairs(
         server_X=np.zeros(len(order), dtype=np.int64),
         servers=("",),
     )
-    is_consistent_X = consistent(pairs)
+    is_consistent_X = consistent(pairs) & ~strays(pairs)
     used = pairs.only(is_consistent_X) if is_consistent_X.any() else pairs
     line, level_ns_X = _levels(used)
     sigma_ns_X = used.rtt_ns_X / (2 * PAIR_SIGMAS) + 1.0
     candidates = [share * sigma_ns_X for share in PAIR_SHARES]
     track = Track(used.since_s_X, level_ns_X, sigma_ns_X)
-    model = _most_likely(track, candidates, proven_steps(used).tolist())
+    model = _cautious(track, candidates, _most_likely(track, candidates, proven_steps(used).tolist()))
     track = _less_of_the_awry(track, model)
     residual_ns_X = level_ns_X - track.smoothed(model.wander_ppb, model.starts).level_K
     spans, segments = _placed(track, model, line, rows, 0.0)
@@ -188,6 +191,16 @@ def _most_likely(track: Track, candidates: list[np.ndarray], starts: list[int]) 
     fine = track._replace(sigma_ns_X=sigma_ns_X)
     wander_ppb = max(WANDER_PPB, key=lambda wander: score(fine, wander, starts))
     return Model(sigma_ns_X, wander_ppb, find_starts(fine, wander_ppb, starts))
+
+
+def _cautious(track: Track, candidates: list[np.ndarray], model: Model) -> Model:
+    """Of settings that are about as likely as a model, take most noise and wander: few pairs tell little."""
+    scores = [score(track._replace(sigma_ns_X=sigma), model.wander_ppb, model.starts) for sigma in candidates]
+    sigma_ns_X = [sigma for sigma, found in zip(candidates, scores, strict=True) if found >= max(scores) - DOUBT][-1]
+    noisy = track._replace(sigma_ns_X=sigma_ns_X)
+    scores = [score(noisy, wander, model.starts) for wander in WANDER_PPB]
+    wander_ppb = max(w for w, found in zip(WANDER_PPB, scores, strict=True) if found >= max(scores) - DOUBT)
+    return Model(sigma_ns_X, wander_ppb, model.starts)
 
 
 def _exchange_sigmas(exchanges: Exchanges, level_ns_X: np.ndarray) -> list[np.ndarray]:

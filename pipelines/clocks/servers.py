@@ -8,6 +8,7 @@ Shape suffixes: X = exchanges of one clock, oldest first, P = pairs of exchanges
 """
 
 import numpy as np
+from scipy.ndimage import median_filter
 
 from pipelines.clocks.exchanges import Exchanges
 
@@ -29,6 +30,12 @@ NEAR_POLLS = 8
 SLOPE_LAGS = (1, 2, 3)
 NEIGHBOURS = 3
 """An exchange that agrees with none of so many before and after it is wrong by itself."""
+
+STRAY_WINDOW = 9
+"""Of so many measurements around one, most say where the clock is."""
+
+STRAY_TIMES = 20.0
+"""A measurement so many times as far from there as is usual is a stray."""
 
 
 def honest(exchanges: Exchanges) -> np.ndarray:
@@ -70,6 +77,19 @@ def consistent(exchanges: Exchanges) -> np.ndarray:
         agrees_X[:-lag] |= overlaps_P
         agrees_X[lag:] |= overlaps_P
     return agrees_X
+
+
+def strays(exchanges: Exchanges) -> np.ndarray:
+    """Find measurements that leave the offset of most of their neighbours far behind, and come back.
+
+    Far is measured by what is usual for this clock, so that it finds what a clock could have done, but this one never
+    does. A clock that was set stays where it was put, and is not found.
+    """
+    if len(exchanges.dev_ns_X) < STRAY_WINDOW:
+        return np.zeros(len(exchanges.dev_ns_X), dtype=bool)
+    level_ns_X = detrended(exchanges)
+    off_ns_X = np.abs(level_ns_X - median_filter(level_ns_X, size=STRAY_WINDOW, mode="nearest"))
+    return np.asarray(off_ns_X > STRAY_TIMES * float(np.median(off_ns_X)) + exchanges.rtt_ns_X)
 
 
 def proven_steps(exchanges: Exchanges) -> np.ndarray:
