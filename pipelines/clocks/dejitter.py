@@ -154,7 +154,7 @@ def _on_beat(
     return Dejittered(
         t_ns_T=on_beat_ns_T,
         sigma_ns=float(np.linalg.norm(sigmas_ns)),
-        is_bad_T=np.abs(t_ns_T - on_beat_ns_T) > LATE_MAX_NS,
+        is_bad_T=np.abs(t_ns_T - on_beat_ns_T) > LATE_MAX_NS + unit_ns,
         is_unsure_T=is_unsure_T,
         jitter_ns=float(np.hypot(quiet_ns.std(), late_ns)),
     )

@@ -1,5 +1,6 @@
 """What tests of several modules share: a lake and an MLflow of their own, a small fleet, and one finished training."""
 
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -49,6 +50,22 @@ def pytest_collection_modifyitems(items):
         if "mlflow" in getattr(item, "fixturenames", ()):
             for warning in MLFLOW_WARNS_OF_ITSELF:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+SHARED_DATA = Path(os.environ.get("TRACKSIDE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """Find a published recording, to be read in place; where it is absent, the test is skipped."""
+
+    def find(*parts):
+        path = SHARED_DATA.joinpath(*parts)
+        if not path.exists():
+            pytest.skip(f"real data {'/'.join(parts)} is not here")
+        return path
+
+    return find
 
 
 class Job(NamedTuple):

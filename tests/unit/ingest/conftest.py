@@ -1,12 +1,8 @@
-"""What the tests of the readers share: real data, read in place, and small bundles with one thing wrong."""
+"""What the tests of the readers share: small bundles with one thing wrong."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
-
-SHARED_DATA = Path(os.environ.get("TRACKSIDE_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
 META = {
     "trip_id": "trip-7",
@@ -26,17 +22,6 @@ META = {
     "time_zero_hint_utc": "2026-01-05T23:55:00+00:00",
 }
 TMP_CSV = "ts,bearing_c\n1767592127352,29.6\n1767592128354,29.2\n1767592129353,\n"
-
-
-@pytest.fixture
-def real_data():
-    def find(*parts):
-        path = SHARED_DATA.joinpath(*parts)
-        if not path.exists():
-            pytest.skip(f"real data {'/'.join(parts)} is not here")
-        return path
-
-    return find
 
 
 @pytest.fixture
