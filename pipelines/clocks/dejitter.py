@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.clocks.beat import LATE_MAX_NS, Turns, find_turns
+from pipelines.clocks.beat import LATE_MAX_NS, NO_SEGMENT, Turns, find_turns
 from pipelines.clocks.sides import Sides
 from pipelines.compiled import compiled
 
@@ -76,11 +76,14 @@ class Dejittered(NamedTuple):
     """Root mean square of what was corrected, but for wrong stamps."""
 
 
-def dejitter(t_ns_T: np.ndarray, *, rate_hz: float, unit_ns: int, sides: Sides) -> Dejittered | None:
+def dejitter(
+    t_ns_T: np.ndarray, *, skipped_T: np.ndarray, rate_hz: float, unit_ns: int, sides: Sides
+) -> Dejittered | None:
     """Move every row to its place in the beat of the sensor.
 
     Args:
         t_ns_T: Stamps in stored order, without duplicates.
+        skipped_T: How many rows without a usable stamp were stored just before each.
         rate_hz: Nominal rate of the sensor.
         unit_ns: What the stamps are rounded to.
         sides: Which stamps were taken before and after each step of the clock.
@@ -92,12 +95,13 @@ def dejitter(t_ns_T: np.ndarray, *, rate_hz: float, unit_ns: int, sides: Sides) 
         return None
     period_ns = _period_ns(t_ns_T, 1e9 / rate_hz)
     sigma_ns = _sigma_ns(t_ns_T, period_ns, unit_ns)
-    turns = Turns(*find_turns(t_ns_T, *sides, period_ns, sigma_ns, 1.0))
+    turns = Turns(*find_turns(t_ns_T, skipped_T, *sides, period_ns, sigma_ns, 1.0))
     period_ns = _refined_ns(sides.chosen(t_ns_T, turns.segment_T), turns, period_ns)
-    turns = Turns(*find_turns(t_ns_T, *sides, period_ns, sigma_ns, 1.0))
+    turns = Turns(*find_turns(t_ns_T, skipped_T, *sides, period_ns, sigma_ns, 1.0))
     is_unsure_T = np.zeros(len(t_ns_T), dtype=bool)
     if len(sides.row_D):
-        is_unsure_T = turns.turn_T != find_turns(t_ns_T, *sides, period_ns, sigma_ns, -1.0)[0]
+        other = Turns(*find_turns(t_ns_T, skipped_T, *sides, period_ns, sigma_ns, -1.0))
+        is_unsure_T = (turns.segment_T != other.segment_T) & (turns.turn_T != other.turn_T)
         t_ns_T = sides.chosen(t_ns_T, turns.segment_T)
     return _on_beat(t_ns_T, turns, period_ns, sigma_ns, unit_ns, is_unsure_T)
 
@@ -118,7 +122,8 @@ def _sigma_ns(t_ns_T: np.ndarray, period_ns: float, unit_ns: int) -> float:
 
 def _refined_ns(t_ns_T: np.ndarray, turns: Turns, period_ns: float) -> float:
     """Period over the longest stretch that kept one beat."""
-    longest = np.flatnonzero(turns.beat_T == np.argmax(np.bincount(turns.beat_T)))
+    is_usable_T = turns.segment_T != NO_SEGMENT
+    longest = np.flatnonzero(is_usable_T & (turns.beat_T == np.argmax(np.bincount(turns.beat_T))))
     some = longest[:: max(1, len(longest) // ROWS_LOOKED_AT)]
     apart = len(some) // 2
     spans = turns.turn_T[some[apart:]] - turns.turn_T[some[: len(some) - apart]]
@@ -154,7 +159,7 @@ def _on_beat(
     return Dejittered(
         t_ns_T=on_beat_ns_T,
         sigma_ns=float(np.linalg.norm(sigmas_ns)),
-        is_bad_T=np.abs(t_ns_T - on_beat_ns_T) > LATE_MAX_NS + unit_ns,
+        is_bad_T=(np.abs(t_ns_T - on_beat_ns_T) > LATE_MAX_NS + unit_ns) & (turns.segment_T != NO_SEGMENT),
         is_unsure_T=is_unsure_T,
         jitter_ns=float(np.hypot(quiet_ns.std(), late_ns)),
     )
@@ -175,6 +180,7 @@ def _blocks(turns: Turns, block_turns: int) -> list[np.ndarray]:
     """
     key_T = (turns.beat_T.astype(np.int64) << 40) + turns.turn_T
     order = np.argsort(key_T, kind="stable") if (key_T[1:] < key_T[:-1]).any() else np.arange(len(key_T))
+    order = order[turns.segment_T[order] != NO_SEGMENT]
     block_T = key_T[order] // block_turns
     edges = np.concatenate([[0], 1 + np.flatnonzero(block_T[1:] != block_T[:-1]), [len(order)]])
     lengths, beats = np.diff(edges), turns.beat_T[order[edges[:-1]]]

@@ -95,7 +95,9 @@ def row_times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> Ro
     jitter_ns = 0.0
     if fitted.method in TIED:
         good = _in_turn(np.flatnonzero(fault_T == 0), utc_ns_T)
-        placed = _placed(sensor, utc_ns_T[good], dev_ns_T[good], fitted, latency_ns)
+        turn_T = np.cumsum(fault_T != _code(RowFault.DUPLICATE))
+        skipped_T = np.maximum(np.diff(turn_T[good], prepend=0) - 1, 0)
+        placed = _placed(sensor, utc_ns_T[good], skipped_T, dev_ns_T[good], fitted, latency_ns)
         utc_ns_T[good], jitter_ns = placed.t_ns_T, placed.jitter_ns
         sigma_ns_T[good] = np.hypot(sigma_ns_T[good], placed.sigma_ns)
         fault_T[good[placed.is_unsure_T]] = _code(RowFault.BESIDE_STEP)
@@ -141,13 +143,20 @@ def _repeats(sensor: SensorRows, utc_ns_T: np.ndarray, is_bad_T: np.ndarray) -> 
 
 
 def _placed(
-    sensor: SensorRows, utc_ns_T: np.ndarray, dev_ns_T: np.ndarray, fitted: ClockMap, latency_ns: int
+    sensor: SensorRows,
+    utc_ns_T: np.ndarray,
+    skipped_T: np.ndarray,
+    dev_ns_T: np.ndarray,
+    fitted: ClockMap,
+    latency_ns: int,
 ) -> Dejittered:
     """Correct rows by the beat of their sensor; without one they keep their stamps, if their side of steps is known."""
     unit_ns = _ROUNDED_TO_NS.get(sensor.encoding, 1)
     if sensor.nominal_rate_hz is not None:
         sides = find_sides(fitted, dev_ns_T, latency_ns=latency_ns, as_placed=False)
-        corrected = dejitter(utc_ns_T, rate_hz=sensor.nominal_rate_hz, unit_ns=unit_ns, sides=sides)
+        corrected = dejitter(
+            utc_ns_T, skipped_T=skipped_T, rate_hz=sensor.nominal_rate_hz, unit_ns=unit_ns, sides=sides
+        )
         if corrected is not None:
             return corrected
     sides = find_sides(fitted, dev_ns_T, latency_ns=latency_ns, as_placed=True)

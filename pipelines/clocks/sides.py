@@ -27,15 +27,20 @@ class Sides(NamedTuple):
     """What those rows are under each segment; `NO_STAMP` where it is not possible."""
 
     def chosen(self, utc_ns_T: np.ndarray, segment_T: np.ndarray) -> np.ndarray:
-        """Return the instants with those of the rows in doubt as they are under the segments given."""
-        utc_ns_T = utc_ns_T.copy()
-        utc_ns_T[self.row_D] = self.utc_ns_DG[np.arange(len(self.row_D)), segment_T[self.row_D]]
+        """Return the instants with those of the rows in doubt as they are under the segments given (-1: unchanged)."""
+        utc_ns_T, segment_D = utc_ns_T.copy(), segment_T[self.row_D]
+        row_D = self.row_D[segment_D >= 0]
+        utc_ns_T[row_D] = self.utc_ns_DG[segment_D >= 0, segment_D[segment_D >= 0]]
         return utc_ns_T
 
 
 def one_side(num_rows: int) -> Sides:
     """Return the sides of rows of a clock that was never set."""
     return Sides(np.zeros(num_rows, dtype=np.int8), np.empty(0, dtype=np.int64), np.empty((0, 1), dtype=np.int64))
+
+
+WIDER_NS = 5_000_000_000
+"""Rows are looked at this much beyond the measurements around a step: the clock may have been set twice there."""
 
 
 def find_sides(fitted: ClockMap, dev_ns_T: np.ndarray, *, latency_ns: int, as_placed: bool) -> Sides:
@@ -66,8 +71,8 @@ def _reach(fitted: ClockMap, *, as_placed: bool) -> list[tuple[int, int]]:
     """Earliest and latest device time of each segment."""
     lows_ns, highs_ns = [-(2**62)], []
     for old, new, step in zip(fitted.segments[:-1], fitted.segments[1:], fitted.steps, strict=True):
-        before_ns = step.before_ns if as_placed else old.measured_ns[1]
-        after_ns = step.after_ns if as_placed else new.measured_ns[0]
+        before_ns = step.before_ns if as_placed else old.measured_ns[1] - WIDER_NS
+        after_ns = step.after_ns if as_placed else new.measured_ns[0] + WIDER_NS
         highs_ns.append(_shown(old, new, after_ns))
         lows_ns.append(_shown(new, old, before_ns))
     return list(zip(lows_ns, [*highs_ns, 2**62], strict=True))

@@ -18,9 +18,10 @@ def stamped(true_ns, delay_ms, unit_ns=1):
     return (true_ns + (delay_ms * 1e6).astype(np.int64) + unit_ns // 2) // unit_ns * unit_ns
 
 
-def correct(stamped_ns, *, rate_hz=10.0, unit_ns=1, sides=None):
+def correct(stamped_ns, *, rate_hz=10.0, unit_ns=1, sides=None, skipped=0):
     sides = one_side(len(stamped_ns)) if sides is None else sides
-    return dejitter(stamped_ns, rate_hz=rate_hz, unit_ns=unit_ns, sides=sides)
+    skipped_T = np.zeros(len(stamped_ns), dtype=np.int64) + skipped
+    return dejitter(stamped_ns, skipped_T=skipped_T, rate_hz=rate_hz, unit_ns=unit_ns, sides=sides)
 
 
 SHAPES = {
@@ -167,6 +168,34 @@ def test_rows_in_doubt_go_to_the_side_of_the_step_that_keeps_the_beat(jump_ms):
     is_placed_T = ~corrected.is_unsure_T
     assert np.abs(corrected.t_ns_T - true_ns)[is_placed_T].max() < 0.5 * MS
     assert is_placed_T.mean() > 0.999
+
+
+def test_rows_between_two_settings_that_the_map_takes_for_one_keep_the_beat():
+    true_ns = beat()
+    stamped_ns = stamped(true_ns, np.random.default_rng(7).exponential(2.0, ROWS))
+    doubtful = np.arange(2_900, 3_200)  # set by -441 ms at row 3000 and by +700 ms at row 3080; the map sees +259 ms
+    shown_ns = np.select([doubtful < 3_000, doubtful < 3_080], [0, -441 * MS], 259 * MS)
+    both_ns = stamped_ns[doubtful, None] + shown_ns[:, None] - np.array([0, 259 * MS])
+    sides = Sides((np.arange(ROWS) >= 3_200).astype(np.int8), doubtful, both_ns)
+
+    corrected = correct(stamped_ns, sides=sides)
+
+    assert np.abs(corrected.t_ns_T - true_ns).max() < 0.5 * MS
+    assert not (corrected.is_bad_T | corrected.is_unsure_T).any()
+
+
+def test_a_row_without_a_usable_stamp_had_its_turn():
+    kept = np.delete(np.arange(ROWS), 3_000)  # spoilt, where the clock was set by -441 ms; set again at row 3080
+    true_ns = beat()[kept]
+    stamped_ns = stamped(true_ns, np.random.default_rng(8).exponential(2.0, ROWS - 1))
+    doubtful = np.arange(2_900, 3_200)
+    shown_ns = np.select([doubtful < 3_000, doubtful < 3_080], [0, -441 * MS], 259 * MS)
+    both_ns = stamped_ns[doubtful, None] + shown_ns[:, None] - np.array([0, 259 * MS])
+    sides = Sides((kept >= 3_200).astype(np.int8), doubtful, both_ns)
+
+    corrected = correct(stamped_ns, sides=sides, skipped=kept == 3_001)
+
+    assert np.abs(corrected.t_ns_T - true_ns).max() < 0.5 * MS
 
 
 def test_a_step_by_whole_periods_between_two_gaps_leaves_the_rows_between_them_unsure():
