@@ -3,8 +3,9 @@
 1. **wait_for_recordings** waits, without holding a worker, until a recording whose manifest has arrived is pending.
    If none comes in time, the run is skipped.
 2. **vehicle_day**, once for each vehicle and service day, and labelled so: **synchronise** reads its recordings, maps
-   their clocks to UTC, aligns, locates and screens their rows; **validate** lets them pass their suites of expectations
-   (*Data Docs* on the task opens the report); **publish** replaces them in the table, in one commit.
+   their clocks to UTC, aligns, locates and screens their rows (*Time and place* on the task opens its charts);
+   **validate** lets them pass their suites of expectations (*Data Docs* on the task opens the report); **publish**
+   replaces them in the table, in one commit.
 3. **mark_superseded** marks the registered versions and training runs that saw a vehicle day which has changed since.
    **all_published** does nothing, but lets the run fail if a vehicle day did.
 
@@ -20,7 +21,7 @@ from airflow.sdk import CronDataIntervalTimetable, Param, TriggerRule, dag, task
 from pipelines import steps
 from trackside_airflow.assets import ALIGNED_DATA
 from trackside_airflow.defaults import DEFAULT_ARGS, VEHICLE_DAY_LABEL
-from trackside_airflow.operators import AllSucceeded, ValidateOperator
+from trackside_airflow.operators import AllSucceeded, SynchroniseOperator, ValidateOperator
 from trackside_airflow.sensors import PendingRecordingsSensor
 
 PARAMS = {
@@ -78,8 +79,8 @@ def ingest_sensors():
 
 @task_group
 def vehicle_day(recordings):
-    staged = task(steps.synchronise, map_index_template=VEHICLE_DAY_LABEL)(recordings)
-    passed = ValidateOperator(task_id="validate", staged=staged, map_index_template=VEHICLE_DAY_LABEL)
+    staged = SynchroniseOperator(task_id="synchronise", recordings=recordings, map_index_template=VEHICLE_DAY_LABEL)
+    passed = ValidateOperator(task_id="validate", staged=staged.output, map_index_template=VEHICLE_DAY_LABEL)
     task(steps.publish, outlets=[ALIGNED_DATA], map_index_template=VEHICLE_DAY_LABEL)(
         passed.output, force="{{ params.force }}"
     )

@@ -12,7 +12,7 @@ import polars as pl
 from pipelines import data_docs, storage, validation
 from pipelines.errors import DataQualityError
 from pipelines.ingest import landing
-from pipelines.staging import REPORT, VERDICT, docs_of, load_part
+from pipelines.staging import OVERVIEW, REPORT, VERDICT, docs_of, load_part
 from pipelines.validation import Verdict
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict
     title = " ".join(staged.split("/")[-4:-1])
     if any(part["simulated"] for recording in report["recordings"] for part in recording["parts"]):
         title += " (simulated)"
-    links: dict[str, str] = {}
+    links = {"time and place of every recording": OVERVIEW}
     if failed:
         links["what was quarantined, and why"] = "quarantine.json"
         storage.write_json(storage.join(docs, "quarantine.json"), {**identity, "reasons": failed})

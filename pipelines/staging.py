@@ -5,6 +5,8 @@ staging/<source>/<vehicle>/<day>/<batch>/        a batch is named after the cont
     report.json                evidence for each part (clocks, position, rejected rows), written last
     verdict.json               which parts may be published, and what was wrong with the others (see `judgement`)
     publishing.json            there from before the commit until all outcomes are written
+docs/<source>/<vehicle>/<day>/<batch>/
+    sync.html, sync/<part>.html    time and place of all recordings, and of each (the Data Docs come later)
 
 A delivery replaces an earlier one of the same recording only if it takes nothing away: every sensor must have at least
 as many good rows on every day as the published delivery has. A poorer one goes to quarantine, unless it is forced.
@@ -13,6 +15,7 @@ as many good rows on every day as the published delivery has. A poorer one goes 
 import logging
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import polars as pl
 
@@ -22,12 +25,15 @@ from pipelines.ingest import landing, metropt3_windows, sources, superseded
 from pipelines.ingest.reader import Recording
 from pipelines.suites import columns_of
 from pipelines.sync import SyncedRecording, synchronise
+from pipelines.sync.report import overview, page
 
 SHARE_FROM_ROWS = 100
 """A share of fewer rows is chance: a trip has a dozen door events, and one collector that stores two of them twice."""
 
 REPORT = "report.json"
 VERDICT = "verdict.json"
+OVERVIEW = "sync.html"
+"""Page beside the Data Docs that leads to the report of every part."""
 
 _INTENT = "publishing.json"
 
@@ -67,6 +73,7 @@ def stage(locations: list[str]) -> str:
         raise landing_still[0]
     if not recordings:
         raise RecordingError("\n".join(reason for reasons in refused.values() for reason in reasons))
+    _write_overview(staged, [part for recording in recordings for part in recording["parts"]])
     storage.write_json(
         storage.join(staged, REPORT), {"source": source, "recordings": recordings, "quarantined": refused}
     )
@@ -206,10 +213,24 @@ def _staged_parts(location: str, *, source: str, vehicle: str, staged: str) -> l
             continue
         name = f"{recording.vehicle}_{recording.day}_{recording.recording_id}"
         storage.write_parquet(storage.join(staged, f"{name}.parquet"), _complete(synced.aligned, source))
-        parts.append(_evidence(name, recording, synced))
+        parts.append(_evidence(name, recording, synced) | {"page": _write_page(name, synced, staged)})
     if not parts:
         raise RecordingError(f"{location}: no row of it could be read: it has neither a usable sensor nor a table row")
     return parts
+
+
+def _write_page(name: str, synced: SyncedRecording, staged: str) -> str:
+    """Write the report of one part beside the Data Docs; return its address there."""
+    address = f"sync/{name}.html"
+    storage.write_bytes(storage.join(docs_of(staged), address), page(synced).encode())
+    return address
+
+
+def _write_overview(staged: str, parts: list[dict[str, Any]]) -> None:
+    """Write the page that leads to the reports of all parts; rows of a labelled table have no time to report on."""
+    title = " ".join(staged.split("/")[-4:-1])
+    pages = {quote(part["page"]): part for part in parts if "page" in part}
+    storage.write_bytes(storage.join(docs_of(staged), OVERVIEW), overview(title, pages).encode())
 
 
 def _complete(frame: pl.DataFrame, source: str) -> pl.DataFrame:

@@ -95,12 +95,16 @@ def validate(staged: str) -> str:
     return judgement.judge(staged)
 
 
-def document_path(staged: str) -> str:
-    """Path of the validation report of a staged batch below the lake's `docs` area; read with `read_document`.
+def document_path(staged: str, name: str = "index.html") -> str:
+    """Path of a document about a staged batch below the lake's `docs` area; read with `read_document`.
 
     It follows from the location alone: it is asked for after a failed validation too.
+
+    Args:
+        staged: Location of the batch.
+        name: `index.html`, the validation, or `sync.html`, the time and place of its recordings.
     """
-    return "/".join([*staged.rstrip("/").split("/")[-4:], "index.html"])
+    return "/".join([*staged.rstrip("/").split("/")[-4:], name])
 
 
 def read_document(path: str) -> tuple[bytes, str] | None:

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.config import Recipe
@@ -27,6 +27,13 @@ RUN_KEY = "trackside.run_key"
 
 CHECKPOINT = "trackside.checkpoint"
 """Tag of a logged model: where its weights are."""
+
+DATA_REPORTS = "data_reports.json"
+NUM_REPORTS_SHOWN = 20
+MAX_REPORTS = 1000
+"""A training may have seen years of recordings; the table version that the run names has all of them."""
+
+_DESCRIPTION = "mlflow.note.content"
 
 MAX_METRICS_PER_CALL = 1000
 MAX_PARAMS_PER_CALL = 100
@@ -53,6 +60,17 @@ class TrackedData:
     """Fingerprint of the examples that were cut from it."""
 
     counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataReport:
+    """The report about time and place of one recording that a training saw."""
+
+    vehicle: str
+    day: str
+    recording_id: str
+    address: str
+    """What a browser opens, or where it is stored."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,6 +176,20 @@ class TrackedRun:
                 )
                 self.client.log_outputs(self.run_id, [LoggedModelOutput(model.model_id, checkpoint.step)])
                 self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+    def log_data_reports(self, reports: Sequence[DataReport]) -> None:
+        """Link the reports of the recordings that were trained on: some in the description, many in an artifact.
+
+        A description that somebody has written stays.
+        """
+        shown = [f"- [{r.vehicle} {r.day} {r.recording_id}]({r.address})" for r in reports[:NUM_REPORTS_SHOWN]]
+        head = f"Time and place of the {len(reports)} recordings that this was trained on"
+        more = f", the first {len(shown)}; more in `{DATA_REPORTS}`:" if len(shown) < len(reports) else ":"
+        with translated():
+            table = {"num_recordings": len(reports), "reports": [asdict(r) for r in reports[:MAX_REPORTS]]}
+            self.client.log_dict(self.run_id, table, DATA_REPORTS)
+            if _DESCRIPTION not in self.client.get_run(self.run_id).data.tags:
+                self.client.set_tag(self.run_id, _DESCRIPTION, "\n".join([head + more, "", *shown]))
 
     def log_curves(self, points: Sequence[Point]) -> None:
         """Draw the loss curves and attach the figure."""

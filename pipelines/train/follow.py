@@ -5,10 +5,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from urllib.parse import quote
 
-from pipelines import tracking
+from pipelines import storage, tracking
 from pipelines.errors import TracksideError
-from pipelines.tracking import TrackedCheckpoint, TrackedData, TrackedRun
+from pipelines.ingest import landing
+from pipelines.tracking import DataReport, TrackedCheckpoint, TrackedData, TrackedRun
 from pipelines.train.checkpoint import CheckpointStore, read_curves
 from pipelines.train.plan import Plan
 from pipelines.windows import load_windows
@@ -44,6 +46,8 @@ def complete(plan: Plan, store: CheckpointStore, links: Mapping[str, str], summa
         run.log_points(points)
         run.log_checkpoints(kept, plan.recipe.model.kind)
         run.log_curves(points)
+        if reports := _data_reports(plan, links):
+            run.log_data_reports(reports)
         run.log_summary(summary)
         run.finish("FINISHED")
         return run.run_id
@@ -87,6 +91,33 @@ def _open(plan: Plan, links: Mapping[str, str]) -> TrackedRun:
     data = TrackedData(table=windows.table, version=windows.table_version, digest=windows.digest, counts=windows.counts)
     run.log_settings(plan.recipe, plan.decisions(), data)
     return run
+
+
+def _data_reports(plan: Plan, links: Mapping[str, str]) -> list[DataReport]:
+    """Where the reports of the recordings are that the plan's windows were cut from, as published for them.
+
+    Airflow's server shows them, so that is where they are looked for if Airflow started the training.
+    """
+    windows = load_windows(plan.windows, parts=())
+    seen = set(windows.vehicle_days)
+    shown_at = links.get("airflow_documents")
+    return [
+        DataReport(
+            vehicle=part["vehicle"],
+            day=part["day"],
+            recording_id=part["recording_id"],
+            address=_address(storage.join(evidence["docs"], part["page"]), shown_at),
+        )
+        for evidence in landing.published(plan.recipe.source)
+        if evidence["version"] <= windows.table_version
+        for part in evidence["parts"]
+        if "page" in part and (part["vehicle"], part["day"]) in seen
+    ]
+
+
+def _address(location: str, shown_at: str | None) -> str:
+    """Address of a document of the lake: below `shown_at`, or where it is stored."""
+    return shown_at + quote(location.removeprefix(storage.lake("docs") + "/")) if shown_at else location
 
 
 def _patiently(act: Callable[[], str | None]) -> str:

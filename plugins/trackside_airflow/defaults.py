@@ -21,7 +21,8 @@ RUN_KEY = "{{ run_key(dag_run.dag_id, dag_run.run_id) }}"
 """Template of the name that a DAG run gives to its work; needs the macro `run_key`."""
 
 VEHICLE_DAY_LABEL = (
-    "{% set given = task.staged if task.staged is defined else task.op_args[0] %}"
+    "{% set given = task.recordings if task.recordings is defined else "
+    "task.staged if task.staged is defined else task.op_args[0] %}"
     "{{ (given if given is string else given[0]).rstrip('/').split('/')[-4:-1] | join(' / ') }}"
 )
 """Label of a mapped task in the UI: source, vehicle and service day, as the location of a recording or batch tells."""

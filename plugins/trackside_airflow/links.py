@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 
+class TimeAndPlaceLink(BaseOperatorLink):
+    """From a synchronisation to its charts of clocks, sensors and places, which our page serves out of the lake."""
+
+    name = "Time and place"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
+        """Address of the page; Airflow asks in the task process, after the task has ended. None if nothing was read."""
+        staged = _attribute(operator, "staged")
+        return _document_url(steps.document_path(staged, "sync.html")) if staged else ""
+
+
 class DataDocsLink(BaseOperatorLink):
     """From a validation to its browsable report, which our page serves out of the lake."""
 
@@ -18,7 +29,7 @@ class DataDocsLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
         """Address of the report; Airflow asks in the task process, after the task has ended, failed or not."""
-        return f"{_base_url()}/trackside/docs/{quote(steps.document_path(_attribute(operator, 'staged')))}"
+        return _document_url(steps.document_path(_attribute(operator, "staged")))
 
 
 class MlflowRunLink(BaseOperatorLink):
@@ -32,12 +43,18 @@ class MlflowRunLink(BaseOperatorLink):
 
 
 def links_to(context: Context) -> dict[str, str]:
-    """Addresses of the DAG run and the task that `context` belongs to, for the MLflow run to point back."""
+    """Addresses of the DAG run, the task that `context` belongs to, and our documents, for MLflow to point back."""
     ti = context["ti"]
     return {
         "airflow_run": f"{_base_url()}/dags/{ti.dag_id}/runs/{quote(ti.run_id)}",
         "airflow_task": ti.log_url,
+        "airflow_documents": _document_url(""),
     }
+
+
+def _document_url(path: str) -> str:
+    """Address of a document of the lake's `docs` area, or of all of them."""
+    return f"{_base_url()}/trackside/docs/{quote(path)}"
 
 
 def _base_url() -> str:

@@ -10,8 +10,26 @@ from airflow.sdk import BaseOperator, Context, TaskInstanceState
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from pipelines import steps
-from trackside_airflow.links import DataDocsLink, MlflowRunLink, links_to
+from trackside_airflow.links import DataDocsLink, MlflowRunLink, TimeAndPlaceLink, links_to
 from trackside_airflow.triggers import TIMED_OUT, TrainingTrigger
+
+
+class SynchroniseOperator(BaseOperator):
+    """Bring landed recordings of one vehicle and day onto one time and one line; the charts are one click away."""
+
+    template_fields: Sequence[str] = ("recordings",)
+    operator_extra_links = (TimeAndPlaceLink(),)
+
+    def __init__(self, *, recordings: list[str], **kwargs: Any) -> None:
+        """Take the locations of the recordings."""
+        super().__init__(**kwargs)
+        self.recordings = recordings
+        self.staged = ""
+
+    def execute(self, context: Context) -> str:
+        """Return the location of the staged batch; it stays known to the link, which is asked for afterwards."""
+        self.staged = steps.synchronise(self.recordings)
+        return self.staged
 
 
 class ValidateOperator(BaseOperator):

@@ -243,7 +243,7 @@ def test_force_reaches_both_ends_of_the_ingestion_as_a_boolean(ingest_sensors):
 @pytest.mark.parametrize(
     ("task_id", "given"),
     [
-        ("vehicle_day.synchronise", {"op_args": [["s3://trackside/landing/bundle/07/2026-01-12/trip_1"]]}),
+        ("vehicle_day.synchronise", {"recordings": ["s3://trackside/landing/bundle/07/2026-01-12/trip_1"]}),
         ("vehicle_day.validate", {"staged": "s3://trackside/staging/bundle/07/2026-01-12/0123456789ab"}),
         ("vehicle_day.publish", {"op_args": ["s3://trackside/staging/bundle/07/2026-01-12/0123456789ab"]}),
     ],

@@ -115,6 +115,7 @@ def test_the_job_is_told_which_airflow_run_and_task_it_belongs_to(engine, contex
     assert engine.links == {
         "airflow_run": "https://airflow.example/dags/nightly_retrain/runs/scheduled__2026-01-12T02%3A00%3A00%2B00%3A00",
         "airflow_task": context["ti"].log_url,
+        "airflow_documents": "https://airflow.example/trackside/docs/",
     }
 
 

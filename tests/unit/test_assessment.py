@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,6 +116,18 @@ def test_scores_and_figures_are_in_the_run_of_the_training(job):
     assert metrics["test/pr_auc"] == pytest.approx(report_at(job.report).model.scores["pr_auc"])
     assert "baseline_last_value/f1" in metrics
     assert {"figures/scores.png", "figures/precision_recall.png", "figures/worst_window.png"} <= figures
+
+
+def test_the_run_of_a_training_leads_to_the_report_of_every_recording_that_it_saw(job, tmp_path):
+    from mlflow import MlflowClient
+
+    run_id = read_outcome(load_plan(job.plan).location).mlflow_run_id
+    path = MlflowClient().download_artifacts(run_id, "data_reports.json", str(tmp_path))
+
+    reports = json.loads(Path(path).read_text())["reports"]
+    assert {(r["vehicle"], r["day"]) for r in reports} == set(load_windows(job.windows).vehicle_days)
+    for report in reports:
+        assert report["recording_id"] in storage.read_bytes(report["address"]).decode()
 
 
 def test_a_version_carries_its_evidence(job):

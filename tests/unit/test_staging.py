@@ -95,6 +95,18 @@ def test_a_recording_is_staged_under_its_own_name_with_every_row_accounted_for(l
     assert len(staging.load_part(staged, part)) == part["rows"]
 
 
+def test_every_recording_has_a_report_that_the_overview_of_its_batch_leads_to(landed):
+    staged = staging.stage([landed])
+
+    (part,) = parts_of(staged)
+    overview = storage.read_bytes(storage.join(staging.docs_of(staged), "sync.html")).decode()
+    report = storage.read_bytes(storage.join(staging.docs_of(staged), part["page"])).decode()
+    assert f'<a href="{part["page"]}">{part["recording_id"]}</a>' in overview
+    assert part["recording_id"] in report
+    assert '<span class="badge">simulated</span>' in overview
+    assert '<span class="badge">simulated</span>' in report
+
+
 def test_staging_twice_leaves_the_same_bytes(landed):
     first = {at: storage.read_bytes(at) for at in storage.list_objects(staging.stage([landed]))}
     second = {at: storage.read_bytes(at) for at in storage.list_objects(staging.stage([landed]))}

@@ -1,11 +1,12 @@
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from pipelines.config import load_recipe, parse_recipe
 from pipelines.errors import ConfigError, TrackingAccessError, TrackingError
-from pipelines.tracking import Point, TrackedCheckpoint, TrackedData, open_run, run_url
+from pipelines.tracking import DataReport, Point, TrackedCheckpoint, TrackedData, open_run, run_url
 
 pytestmark = pytest.mark.usefixtures("mlflow")
 
@@ -123,6 +124,44 @@ def test_the_same_examples_of_another_version_are_another_input():
         sources.append(json.loads(dataset.dataset.source)["delta_table_version"])
 
     assert sources == [7, 8]
+
+
+def reports(number):
+    return [
+        DataReport(vehicle="07", day="2026-01-12", recording_id=f"trip {i}", address=f"https://airflow/docs/{i}.html")
+        for i in range(number)
+    ]
+
+
+def logged_reports(run, tmp_path):
+    path = run.client.download_artifacts(run.run_id, "data_reports.json", str(tmp_path))
+    return json.loads(Path(path).read_text()), run.client.get_run(run.run_id).data.tags["mlflow.note.content"]
+
+
+def test_the_reports_of_the_data_are_linked_and_may_be_said_twice(run, tmp_path):
+    for _ in range(2):
+        run.log_data_reports(reports(2))
+
+    table, description = logged_reports(run, tmp_path)
+    assert table["num_recordings"] == len(table["reports"]) == 2
+    assert "[07 2026-01-12 trip 1](https://airflow/docs/1.html)" in description
+
+
+def test_of_very_many_reports_some_are_linked_and_all_are_counted(run, tmp_path):
+    run.log_data_reports(reports(3000))
+
+    table, description = logged_reports(run, tmp_path)
+    assert (table["num_recordings"], len(table["reports"])) == (3000, 1000)
+    assert description.count("https://") == 20
+    assert "of the 3000 recordings" in description
+
+
+def test_a_description_that_a_person_wrote_stays(run):
+    run.client.set_tag(run.run_id, "mlflow.note.content", "mine")
+
+    run.log_data_reports(reports(1))
+
+    assert run.client.get_run(run.run_id).data.tags["mlflow.note.content"] == "mine"
 
 
 def test_a_run_left_running_by_a_kill_is_continued_and_finished(run):

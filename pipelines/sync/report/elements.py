@@ -2,10 +2,37 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
+from typing import NamedTuple
 
 NOTHING = "–"
+_STYLE = Path(__file__).with_name("report.css")
 
-Cell = str | float | int | None
+
+class Link(NamedTuple):
+    """Text that leads somewhere."""
+
+    text: str
+    target: str
+
+
+Cell = str | float | int | Link | None
+
+
+def document(title: str, *body: str) -> str:
+    """A whole HTML document that fetches and runs nothing."""
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title><style>{_STYLE.read_text()}</style></head><body>{''.join(body)}</body></html>"
+    )
+
+
+def heading(title: str, *, is_simulated: bool) -> str:
+    """The heading of a page, which says so if it is not about a real train."""
+    badge = ' <span class="badge">simulated</span>' if is_simulated else ""
+    return f"<h1>{escape(title)}{badge}</h1>"
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
@@ -19,7 +46,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> 
         + "</tr></thead><tbody>"
         + "".join(
             "<tr>"
-            + "".join(f"<td{_numeric(n)}>{escape(shown(v))}</td>" for v, n in zip(row, is_number, strict=True))
+            + "".join(f"<td{_numeric(n)}>{_content(v)}</td>" for v, n in zip(row, is_number, strict=True))
             + "</tr>"
             for row in rows
         )
@@ -53,7 +80,7 @@ def details(summary: str, content: str) -> str:
 
 def links(targets: Mapping[str, str]) -> str:
     """Links by what they are called."""
-    return " · ".join(f'<a href="{escape(target)}">{escape(name)}</a>' for name, target in targets.items())
+    return " · ".join(_content(Link(name, target)) for name, target in targets.items())
 
 
 def section(anchor: str, title: str, *parts: str) -> str:
@@ -61,7 +88,7 @@ def section(anchor: str, title: str, *parts: str) -> str:
     return f'<section id="{anchor}"><h2>{escape(title)}</h2>{"".join(parts)}</section>'
 
 
-def shown(value: Cell) -> str:
+def shown(value: str | float | int | None) -> str:
     """A value as a person reads it.
 
     Example:
@@ -90,6 +117,12 @@ def duration(seconds: float) -> str:
         if abs(seconds) < limit:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 3600.0:.3g} h"
+
+
+def _content(value: Cell) -> str:
+    if isinstance(value, Link):
+        return f'<a href="{escape(value.target)}">{escape(value.text)}</a>'
+    return escape(shown(value))
 
 
 def _numeric(is_number: bool) -> str:

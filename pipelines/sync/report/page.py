@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
-from pathlib import Path
 
 import numpy as np
 
@@ -11,12 +10,10 @@ from pipelines.clocks.clock_map import VERSION
 from pipelines.sync.flow import SyncedRecording
 from pipelines.sync.report.charts import time_axis
 from pipelines.sync.report.clocks import clocks
-from pipelines.sync.report.elements import duration, links, numbers, warnings
+from pipelines.sync.report.elements import document, duration, heading, links, numbers, warnings
 from pipelines.sync.report.place import place
 from pipelines.sync.report.sensors import sensors
 from pipelines.sync.report.speeds import speeds
-
-_STYLE = Path(__file__).with_name("report.css")
 
 
 def page(synced: SyncedRecording, beside: Mapping[str, str] | None = None) -> str:
@@ -36,18 +33,15 @@ def page(synced: SyncedRecording, beside: Mapping[str, str] | None = None) -> st
     }
     recording = synced.recording
     title = f"{recording.vehicle} · {recording.day} · {recording.recording_id}"
-    badge = ' <span class="badge">simulated</span>' if recording.meta.get("simulated") else ""
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}: time and place</title><style>{_STYLE.read_text()}</style></head><body>"
-        f"<header><h1>{escape(title)}{badge}</h1><p>{_when(synced, first_ns, last_ns)}</p></header>"
-        f"<main>{numbers(_glance(synced))}{warnings(_warnings(synced))}"
-        f"<nav>{links({anchor.capitalize(): f'#{anchor}' for anchor, part in parts.items() if part})}</nav>"
-        f"{''.join(parts.values())}</main>"
-        f"<footer><p>{links(beside or {})}</p><p>Trackside, clock maps of version {VERSION}. "
-        "σ is a standard error; ± 2 σ holds 95 of 100.</p></footer></body></html>"
+    return document(
+        f"{title}: time and place",
+        heading(title, is_simulated=bool(recording.meta.get("simulated"))),
+        f"<p>{_when(synced, first_ns, last_ns)}</p>",
+        f"<main>{numbers(_glance(synced))}{warnings(_warnings(synced))}",
+        f"<nav>{links({anchor.capitalize(): f'#{anchor}' for anchor, part in parts.items() if part})}</nav>",
+        *parts.values(),
+        f"</main><footer><p>{links(beside or {})}</p><p>Trackside, clock maps of version {VERSION}. ",
+        "σ is a standard error; ± 2 σ holds 95 of 100.</p></footer>",
     )
 
 

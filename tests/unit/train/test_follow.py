@@ -1,6 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
 from pipelines.errors import NonFiniteLossError, TrackingError
+from pipelines.ingest import landing
 from pipelines.train import follow
 from pipelines.train.engine import train_in_process
 from pipelines.train.goodput import read_attempts
@@ -81,3 +84,28 @@ def test_a_training_with_a_verdict_is_a_failed_run_that_says_why(make, recipe):
     _, run = client_and_run(plan)
     assert run.info.status == "FAILED"
     assert "must be finite" in run.data.tags["trackside.failure"]
+
+
+@pytest.mark.parametrize(
+    ("links", "address"),
+    [
+        ({}, "s3://lake/docs/bundle/07/2026-01-12/b/sync/trip 1.html"),
+        ({"airflow_documents": "https://a/docs/"}, "https://a/docs/bundle/07/2026-01-12/b/sync/trip%201.html"),
+    ],
+)
+def test_reports_are_looked_for_where_they_are_shown(make, monkeypatch, links, address):
+    monkeypatch.setenv("TRACKSIDE_LAKE", "s3://lake")
+    monkeypatch.setattr(follow, "load_windows", lambda *_, **__: SimpleNamespace(vehicle_days=DAYS, table_version=3))
+    published = [
+        {"version": version, "docs": "s3://lake/docs/bundle/07/2026-01-12/b", "parts": [{**PART, "day": day}]}
+        for version, day in ((3, "2026-01-12"), (4, "2026-01-12"), (3, "2026-01-13"))
+    ]
+    monkeypatch.setattr(landing, "published", lambda source: published)
+
+    (report,) = follow._data_reports(make("linked"), links)
+
+    assert (report.recording_id, report.address) == ("trip 1", address)
+
+
+DAYS = (("07", "2026-01-12"),)
+PART = {"vehicle": "07", "recording_id": "trip 1", "page": "sync/trip 1.html"}
