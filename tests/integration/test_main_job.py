@@ -1,5 +1,7 @@
 """The main job through the real scheduler and servers: a fleet lands, is ingested, trained on, judged and promoted."""
 
+import json
+import shutil
 import threading
 import time
 from datetime import date
@@ -204,6 +206,37 @@ def test_the_champion_is_the_candidate_with_its_evidence_and_links(summary, retr
     assert version.tags["trackside.simulated"] == "true"
     assert version.tags["trackside.table"].startswith("s3://trackside/tables/bundle@")
     assert requests.utils.quote(retrained) in version.tags["airflow_run"]
+
+
+def test_a_late_recording_joins_its_day_and_marks_the_model_that_was_trained_without_it(
+    airflow, ingested, fleet, summary, tmp_path
+):
+    _, vehicle, day, recording = landing.key_of(ingested["landed"][0])
+    late = tmp_path / vehicle / day / f"{recording}-late"
+    shutil.copytree(fleet / "bundles" / vehicle / day / recording, late)
+    manifest = json.loads((late / "meta.json").read_text())
+    (late / "meta.json").write_text(json.dumps(manifest | {"trip_id": late.name}))
+    steps.land(str(tmp_path))
+
+    run_id, state, tasks = ingest(airflow)
+
+    marked = [name for run in airflow.returned("ingest_sensors", run_id, "mark_superseded") for name in run["marked"]]
+    version = mlflow.MlflowClient().get_model_version("smoke", summary["champion"])
+    mark = json.loads(version.tags["trackside.data_superseded"])
+    assert (state, tasks["mark_superseded"]) == ("success", "success")
+    assert f"smoke/{summary['champion']}" in marked
+    assert mark["vehicle_days"] == [f"{vehicle} {day}"]
+    assert mark["old_version"] < mark["new_version"]
+    assert mlflow.get_run(summary["mlflow_run"]).data.tags["trackside.data_superseded"]
+
+
+def test_the_same_delivery_again_is_not_taken_in(airflow, ingested, fleet):
+    before = storage.table_version(storage.lake("tables", "bundle"))
+
+    steps.land(str(fleet))
+
+    assert steps.pending() == []
+    assert storage.table_version(storage.lake("tables", "bundle")) == before
 
 
 def test_the_task_links_to_its_mlflow_run(services, summary, retrained):

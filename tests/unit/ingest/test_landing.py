@@ -63,6 +63,76 @@ def test_a_recording_with_an_outcome_is_pending_again_only_when_its_content_chan
     assert landing.pending("") == [first]
 
 
+def test_looking_for_what_is_pending_reads_no_recording_and_no_outcome(fleet, monkeypatch):
+    """It is done every few seconds, however many recordings there are."""
+    first, second = landing.land_bundles(str(fleet))
+    landing.record_published(first, {"digest": storage.digest_of(first)})
+    read = []
+    monkeypatch.setattr(storage, "read_bytes", read.append)
+
+    assert (landing.pending(""), read) == ([second], [])
+
+
+def test_all_complete_recordings_are_due_again_when_asked_for(fleet):
+    landed = landing.land_bundles(str(fleet))
+    for location in landed:
+        landing.record_published(location, {"digest": storage.digest_of(location)})
+    storage.delete_object(storage.join(landed[1], "meta.json"))
+
+    assert landing.pending("", again=True) == landed[:1]
+
+
+def test_the_newest_outcome_counts_and_the_older_ones_are_kept(fleet):
+    location = landing.land_bundles(str(fleet))[0]
+    for digest in ("a" * 64, "b" * 64, "a" * 64):
+        landing.record_published(location, {"digest": digest})
+
+    assert landing.outcome_of(location)["digest"] == "a" * 64
+    assert landing.newest_outcome(location) == f"000003-{'a' * 16}"
+    assert len(storage.list_objects(storage.lake("outcomes"))) == 3
+
+
+def test_the_same_outcome_again_is_one_outcome(fleet):
+    location = landing.land_bundles(str(fleet))[0]
+    for _ in range(2):
+        landing.refuse(location, digest="c" * 64, reasons=["torn"])
+
+    assert len(storage.list_objects(storage.lake("outcomes"))) == 1
+
+
+def test_a_refused_redelivery_keeps_what_is_published_in_its_outcome(fleet):
+    location = landing.land_bundles(str(fleet))[0]
+    landing.record_published(location, {"digest": "a" * 64, "version": 7})
+
+    landing.refuse(location, digest="b" * 64, reasons=["torn"])
+
+    assert landing.outcome_of(location)["outcome"] == "quarantined"
+    assert landing.published("bundle") == [{"digest": "a" * 64, "version": 7}]
+
+
+def test_recordings_of_one_vehicle_and_day_form_a_group(tmp_path):
+    root = storage.lake("landing", "bundle")
+    locations = [
+        f"{root}/{key}" for key in ("v2/2026-01-05/a", "v1/2026-01-06/a", "v1/2026-01-05/b", "v1/2026-01-05/a")
+    ]
+
+    groups = landing.vehicle_days(locations)
+
+    assert [[landing.key_of(location)[1:] for location in group] for group in groups] == [
+        [("v1", "2026-01-05", "a"), ("v1", "2026-01-05", "b")],
+        [("v1", "2026-01-06", "a")],
+        [("v2", "2026-01-05", "a")],
+    ]
+
+
+def test_a_stray_file_in_the_landing_area_is_no_recording(fleet, caplog):
+    landed = landing.land_bundles(str(fleet))
+    storage.write_bytes(storage.lake("landing", "bundle", "notes.txt"), b"hello")
+
+    assert landing.pending("") == landed
+    assert "landing/bundle/notes.txt: not in a folder" in caplog.text
+
+
 def test_a_prefix_limits_what_is_pending(fleet):
     landing.land_bundles(str(fleet))
 
