@@ -58,8 +58,8 @@ BUNDLE_SENSORS: dict[str, tuple[Channel, ...]] = {
     "odo": (_channel("pulses", "1", Kind.COUNTER, 0, 2**32),),
     "dop": (_channel("speed_mps", "m/s", Kind.CONTINUOUS, -1, 120, spike=3.0),),
     "gnss": (
-        _channel("lat_deg", "deg", Kind.CONTINUOUS, -90, 90, spike=3e-4, rests=True),  # 33 m
-        _channel("lon_deg", "deg", Kind.CONTINUOUS, -180, 180, spike=4e-4, rests=True),  # 30 m at 47 degrees
+        _channel("lat_deg", "deg", Kind.CONTINUOUS, -90, 90, spike=5e-4, rests=True),  # 56 m
+        _channel("lon_deg", "deg", Kind.CONTINUOUS, -180, 180, spike=7e-4, rests=True),  # 53 m at 47 degrees
         _channel("speed_mps", "m/s", Kind.CONTINUOUS, -1, 120, spike=3.0),
         _channel("hdop", "1", Kind.CONTINUOUS, 0, 100),
         _channel("fix", "1", Kind.STATE, 0, 3),

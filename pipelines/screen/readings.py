@@ -83,7 +83,8 @@ def believed(x_T: np.ndarray, code_T: np.ndarray) -> np.ndarray:
 def spike(t_ns_T: np.ndarray, x_T: np.ndarray, height: float, max_gap_ns: int) -> np.ndarray:
     """Find readings that leave the line through those before them, up to `SPIKE_ROWS` until one is back on it.
 
-    A change that lasts, however fast, is no spike, nor is a fast rise: the line rises with it.
+    The same backwards in time finds what has too little before it: the second reading after a tunnel. A change that
+    lasts, however fast, is no spike, nor is a fast rise: the line rises with it.
 
     Args:
         t_ns_T: Instants, ascending.
@@ -100,7 +101,9 @@ def spike(t_ns_T: np.ndarray, x_T: np.ndarray, height: float, max_gap_ns: int) -
     """
     is_present_T = ~np.isnan(x_T)
     is_spike_T = np.zeros(len(x_T), dtype=bool)
-    is_spike_T[is_present_T] = _spikes(t_ns_T[is_present_T], x_T[is_present_T], height, max_gap_ns)
+    t_ns, x = t_ns_T[is_present_T], x_T[is_present_T]
+    backwards = _spikes(np.ascontiguousarray(-t_ns[::-1]), np.ascontiguousarray(x[::-1]), height, max_gap_ns)
+    is_spike_T[is_present_T] = _spikes(t_ns, x, height, max_gap_ns) | backwards[::-1]
     return is_spike_T
 
 

@@ -123,6 +123,14 @@ def test_readings_on_both_sides_of_a_gap_are_not_compared():
     assert marks(x_T, t_ns_T=t_ns_T) == {}
 
 
+@pytest.mark.parametrize("at", [1, 48])
+def test_a_spike_beside_an_end_is_found_from_the_other_side(at):
+    x_T = np.arange(50.0) * 2.0
+    x_T[at] += 9.0
+
+    assert np.flatnonzero(spike(instants(x_T, 1.0), x_T, 3.0, 5 * 10**9)).tolist() == [at]
+
+
 def test_the_readings_after_a_false_start_are_not_blamed_for_it():
     x_T = np.arange(50.0) * 2.0
     x_T[0] = 400.0

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.align import Grid, Track, align, align_blocks, doors_open, make_grid, reach_ns, speed_on_grid, to_frame
+from pipelines.align import Grid, Track, align, align_blocks, doors_open, reach_ns, speed_on_grid, to_frame
 from pipelines.channels import Channel, Kind
-from pipelines.errors import RecordingError
 
 SECOND = 10**9
 START_NS = 1_767_600_000 * SECOND
@@ -297,23 +296,6 @@ def test_one_row_has_no_speed(num_rows):
     speed = speed_on_grid(START_NS + np.arange(num_rows), np.zeros(num_rows), grid(3), rate_hz=10.0)
 
     assert not speed["odo_speed_mps_valid"].any()
-
-
-def test_the_grid_covers_all_rows_on_whole_periods():
-    made = make_grid([track([0.3, 7.2], [0.0, 0.0]), track([-2.5], [0.0])], rate_hz=0.5)
-
-    assert (made.first_ns - START_NS) / SECOND == -2.0
-    assert (made.t_ns_G[-1] - START_NS) / SECOND == 8.0
-    assert made.period_ns == 2 * SECOND
-
-
-def test_clocks_that_are_years_apart_are_refused_by_name_of_the_fault():
-    with pytest.raises(RecordingError, match="differ by years"):
-        make_grid([track([0.0], [0.0]), track([1e8], [0.0])], rate_hz=1.0)
-
-
-def test_no_rows_give_no_grid():
-    assert make_grid([track([], [])], rate_hz=1.0).length == 0
 
 
 def test_what_is_not_valid_is_null():
