@@ -230,6 +230,20 @@ def test_a_late_recording_joins_its_day_and_marks_the_model_that_was_trained_wit
     assert mlflow.get_run(summary["mlflow_run"]).data.tags["trackside.data_superseded"]
 
 
+def test_a_large_file_that_is_delivered_again_has_the_same_digest(connection, tmp_path):
+    """It travels in several parts, and the store's own print of it depends on them."""
+    (tmp_path / "aba.parquet").write_bytes(bytes(range(256)) * 80_000)
+    target = storage.lake("landing", "large", "07", "2026-01-12", "trip")
+
+    digests = []
+    for _ in range(2):
+        storage.copy_tree(str(tmp_path), target)
+        digests.append(storage.digest_of(target))
+
+    storage.delete_objects(target)
+    assert digests[0] == digests[1]
+
+
 def test_the_same_delivery_again_is_not_taken_in(airflow, ingested, fleet):
     before = storage.table_version(storage.lake("tables", "bundle"))
 

@@ -168,6 +168,20 @@ def test_the_same_delivery_again_is_said_to_be_unchanged(trackside, lake, fleet)
     assert {location: storage.read_bytes(location) for location in storage.list_objects(str(lake))} == before
 
 
+def test_what_an_ingestion_that_died_did_not_mark_is_marked_by_the_next_one(trackside, lake, fleet, monkeypatch):
+    day = fleet / "bundles" / "sim001" / "2026-01-05"
+    with monkeypatch.context() as patch:
+        patch.setattr(cli.steps, "mark_superseded", _die)
+        with pytest.raises(ConnectionAbortedError):
+            trackside("ingest", day)
+    monkeypatch.setattr(cli.steps, "mark_superseded", lambda: [{"run_key": "first"}])
+
+    code, out, _ = trackside("ingest", day, "--json")
+
+    found = json.loads(out)
+    assert (code, len(found["unchanged"]), found["superseded"]) == (0, 1, [{"run_key": "first"}])
+
+
 def test_a_refused_delivery_again_is_refused_with_the_same_reason(trackside, lake, fleet, tmp_path):
     shutil.copytree(fleet / "bundles" / "sim001" / "2026-01-05", tmp_path / "drop" / "sim001" / "2026-01-05")
     (manifest,) = (tmp_path / "drop").rglob("meta.json")
@@ -243,3 +257,7 @@ def test_a_rollback_without_a_reason_is_refused(trackside, job):
 
     assert (code, out) == (2, "")
     assert "--reason" in err
+
+
+def _die():
+    raise ConnectionAbortedError
