@@ -3,12 +3,14 @@
 Instants are int64 nanoseconds UTC. Rows of several groups (vehicles, days) may lie in one array; only rows of one group
 are neighbours, and no time passes between groups.
 
-Shape suffixes: T = rows in stored order, I = intervals.
+Shape suffixes: T = rows in stored order, I = intervals, S = streams.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from pipelines.compiled import compiled
 
 HOUR_NS = 3_600 * 10**9
 HOUR_TOLERANCE_NS = 5 * 10**9
@@ -97,47 +99,82 @@ def coverage(found: Gaps, *, hold_ns: float) -> float:
     return float(np.minimum(found.length_ns_I[found.is_after_reading_I], hold_ns).sum()) / total_ns
 
 
-def hour_jumps(found: Intervals, *, period_ns: float, tolerance_ns: float = HOUR_TOLERANCE_NS) -> np.ndarray:
+def hour_jumps(found: Intervals, *, period_ns: float, tolerance_ns: float) -> np.ndarray:
     """Mark intervals in which an hour is missing or repeated: as long as `period_ns` and an hour more, or less.
 
     Example:
         >>> second = 10**9
-        >>> hour_jumps(Intervals(np.zeros(3), np.array([1, 3601, -3599]) * second), period_ns=second).tolist()
+        >>> found = Intervals(np.zeros(3), np.array([1, 3601, -3599]) * second)
+        >>> hour_jumps(found, period_ns=second, tolerance_ns=0).tolist()
         [False, True, True]
     """
     return np.asarray(np.abs(np.abs(found.length_ns_I - period_ns) - HOUR_NS) <= tolerance_ns)
 
 
-def stream_facts(utc_ns_T: np.ndarray, rate_hz: float | None) -> dict[str, Any]:
+def stream_facts(stored_ns_T: np.ndarray, sorted_ns_T: np.ndarray, rate_hz: float | None) -> dict[str, Any]:
     """What is to be known of the rows of one sensor.
 
     Args:
-        utc_ns_T: Instants of the rows that have one, as they were stored.
+        stored_ns_T: Instants of the rows that have one, as they were stored.
+        sorted_ns_T: The same, ascending.
         rate_hz: Nominal rate; `None` for an event stream, which has no cadence.
 
     Returns:
-        `measured_rate_hz` (of the median interval), `regular_share` (of the intervals), `largest_gap_s`,
-        `out_of_order_share` (of the rows), `hour_jumps`. `None` where there is nothing to measure.
+        `measured_rate_hz` (of the regular intervals, or of the median one if most are not), `regular_share` (of the
+        intervals), `largest_gap_s`, `hour_jumps`. `None` where there is nothing to measure.
     """
-    stored = intervals(utc_ns_T)
-    is_back_I = stored.length_ns_I < 0
-    facts: dict[str, Any] = {
-        "measured_rate_hz": None,
-        "regular_share": None,
-        "largest_gap_s": None,
-        "out_of_order_share": round(float(is_back_I.mean()), 6) if len(is_back_I) else None,
-        "hour_jumps": None,
+    num_intervals = len(stored_ns_T) - 1
+    if num_intervals < 1 or rate_hz is None:
+        return dict.fromkeys(("measured_rate_hz", "regular_share", "largest_gap_s", "hour_jumps"))
+    period_ns = 1e9 / rate_hz
+    num_regular, regular_ns, longest_ns = _regularity(sorted_ns_T, period_ns)
+    usual_ns = regular_ns / num_regular if 2 * num_regular > num_intervals else float(np.median(np.diff(sorted_ns_T)))
+    return {
+        "measured_rate_hz": float(f"{1e9 / usual_ns:.6g}") if usual_ns else None,
+        "regular_share": round(num_regular / num_intervals, 6),
+        "largest_gap_s": round(longest_ns * 1e-9, 6),
+        "hour_jumps": _num_hour_jumps(stored_ns_T, period_ns),
     }
-    if rate_hz is None or not len(is_back_I):
-        return facts
-    length_ns_I = sorted_intervals(utc_ns_T).length_ns_I if is_back_I.any() else stored.length_ns_I
-    period_ns, median_ns = 1e9 / rate_hz, float(np.median(length_ns_I))
-    return facts | {
-        "measured_rate_hz": round(1e9 / median_ns, 6) if median_ns else None,
-        "regular_share": round(float((np.abs(length_ns_I - period_ns) <= REGULAR_SHARE * period_ns).mean()), 6),
-        "largest_gap_s": round(float(length_ns_I.max()) * 1e-9, 6),
-        "hour_jumps": int(hour_jumps(stored, period_ns=period_ns).sum()),
-    }
+
+
+def behind_others(first_ns_S: np.ndarray, last_ns_S: np.ndarray) -> np.ndarray:
+    """How much later each of several streams lies than the median of the others, in nanoseconds.
+
+    Both ends have to lie on one side; the nearer one counts. So a stream that starts late or breaks off early does not
+    lie behind, but one whose clock is an hour off does.
+
+    Example:
+        >>> behind_others(np.array([0, 5, 3600, 900]), np.array([1000, 1010, 4600, 1000])).tolist()
+        [-10, 0, 3595, 0]
+    """
+    behind_S = np.zeros(len(first_ns_S), dtype=np.int64)
+    for i in range(len(first_ns_S) if len(first_ns_S) > 1 else 0):
+        ends_ns = [int(ends_S[i] - np.median(np.delete(ends_S, i))) for ends_S in (first_ns_S, last_ns_S)]
+        behind_S[i] = min(ends_ns, key=abs) if min(ends_ns) > 0 or max(ends_ns) < 0 else 0
+    return behind_S
+
+
+@compiled
+def _num_hour_jumps(stored_ns_T: np.ndarray, period_ns: float) -> int:
+    """`hour_jumps`, counted, for millions of rows."""
+    num_jumps = 0
+    for i in range(1, len(stored_ns_T)):
+        length_ns = stored_ns_T[i] - stored_ns_T[i - 1]
+        num_jumps += abs(abs(length_ns - period_ns) - HOUR_NS) <= HOUR_TOLERANCE_NS
+    return num_jumps
+
+
+@compiled
+def _regularity(sorted_ns_T: np.ndarray, period_ns: float) -> tuple[int, int, int]:
+    """Number and total length of the regular intervals, and the longest of all."""
+    num_regular, regular_ns, longest_ns = 0, 0, 0
+    for i in range(1, len(sorted_ns_T)):
+        length_ns = sorted_ns_T[i] - sorted_ns_T[i - 1]
+        longest_ns = max(longest_ns, length_ns)
+        if abs(length_ns - period_ns) <= REGULAR_SHARE * period_ns:
+            num_regular += 1
+            regular_ns += length_ns
+    return num_regular, regular_ns, longest_ns
 
 
 def _between(t_ns_T: np.ndarray, group_T: np.ndarray) -> Intervals:

@@ -26,19 +26,18 @@ def judge(staged: str) -> str:
     """
     report = storage.read_json(storage.join(staged, REPORT))
     parts = [part for recording in report["recordings"] for part in recording["parts"]]
-    verdicts = _check(report["source"], [load_part(staged, part) for part in parts], parts)
-    failed: dict[str, str] = {}
-    if not _passed(verdicts):
-        for part in parts:
-            of_part = _check(report["source"], [load_part(staged, part)], [part])
-            if not _passed(of_part):
-                failed[part["name"]] = _message(of_part, batch=f"{report['source']} {part['name']}")
-        if not failed:  # only together are they wrong, and no part can be blamed for it
-            message = _message(verdicts, batch=f"{report['source']} as a whole")
-            failed = {part["name"]: message for part in parts}
-    good = [part["name"] for part in parts if part["name"] not in failed]
+    verdicts = _check(report["source"], staged, parts)
+    failed = {} if _passed(verdicts) else _failed(report["source"], staged, parts, verdicts)
+    good = [part for part in parts if part["name"] not in failed]
+    of_good = _check(report["source"], staged, good) if failed and good else verdicts
     _write_docs(staged, report, verdicts, failed)
-    storage.write_json(storage.join(staged, VERDICT), {"passed": good, "failed": failed})
+    verdict = {
+        "passed": [part["name"] for part in good],
+        "failed": failed,
+        "suites": _numbers(verdicts),
+        "passport": _numbers(of_good) if good else {},
+    }
+    storage.write_json(storage.join(staged, VERDICT), verdict)
     for recording in report["recordings"]:
         _set_aside(recording, failed)
     if failed:
@@ -47,6 +46,20 @@ def judge(staged: str) -> str:
             raise DataQualityError(message)
         logger.warning("%d of %d parts go on; not these: %s", len(good), len(parts), message)
     return staged
+
+
+def _failed(source: str, staged: str, parts: list[dict[str, Any]], verdicts: dict[str, Verdict]) -> dict[str, str]:
+    """Why parts of a batch that failed as a whole may not be published, by their names."""
+    failed = {}
+    for part in parts if len(parts) > 1 else []:
+        of_part = _check(source, staged, [part])
+        if not _passed(of_part):
+            failed[part["name"]] = _message(of_part, batch=f"{source} {part['name']}")
+    if failed:
+        return failed
+    # Only together are they wrong, and no part can be blamed for it.
+    batch = f"{source} as a whole" if len(parts) > 1 else f"{source} {parts[0]['name']}"
+    return {part["name"]: _message(verdicts, batch=batch) for part in parts}
 
 
 def _set_aside(recording: dict[str, Any], failed: dict[str, str]) -> None:
@@ -58,13 +71,40 @@ def _set_aside(recording: dict[str, Any], failed: dict[str, str]) -> None:
         landing.quarantine(recording["landed"], digest=recording["digest"], reasons=reasons)
 
 
-def _check(source: str, frames: list[pl.DataFrame], parts: list[dict[str, Any]]) -> dict[str, Verdict]:
-    """Run the suites of a source over parts: one over their rows, one over their sensors where there are any."""
-    verdicts = {source: validation.check(pl.concat(frames, how="diagonal_relaxed"), suite=source)}
-    if sensors := [sensor for part in parts for sensor in part["sensors"]]:
-        suite = f"{source}_sensors"
-        verdicts[suite] = validation.check(pl.DataFrame(sensors, infer_schema_length=None), suite=suite)
+def _check(source: str, staged: str, parts: list[dict[str, Any]]) -> dict[str, Verdict]:
+    """Run the suites of a source over parts: one over their rows, and one over each table of evidence that has any."""
+    frame = pl.concat([load_part(staged, part) for part in parts], how="diagonal_relaxed")
+    verdicts = {source: validation.check(frame, suite=source)}
+    for table, rows in _evidence(parts).items():
+        if rows:
+            suite = f"{source}_{table}"
+            verdicts[suite] = validation.check(pl.DataFrame(rows, infer_schema_length=None), suite=suite)
     return verdicts
+
+
+def _evidence(parts: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """What parts say about themselves, as tables: one row a sensor, a clock, a pair of sensors."""
+    return {
+        "sensors": [{"part": part["name"], **sensor} for part in parts for sensor in part["sensors"]],
+        "clocks": [
+            {"part": part["name"], "clock_id": clock_id, **_countable(clock)}
+            for part in parts
+            for clock_id, clock in part.get("clocks", {}).items()
+        ],
+        "skews": [{"part": part["name"], **skew} for part in parts for skew in part.get("skews", [])],
+    }
+
+
+def _countable(clock: dict[str, Any]) -> dict[str, Any]:
+    """Facts of a clock, with lists told by their length."""
+    return {
+        f"num_{name}" if isinstance(fact, list) else name: len(fact) if isinstance(fact, list) else fact
+        for name, fact in clock.items()
+    }
+
+
+def _numbers(verdicts: dict[str, Verdict]) -> dict[str, Any]:
+    return {suite: verdict.numbers() for suite, verdict in verdicts.items()}
 
 
 def _passed(verdicts: dict[str, Verdict]) -> bool:

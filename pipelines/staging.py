@@ -3,7 +3,8 @@
 staging/<source>/<vehicle>/<day>/<batch>/        a batch is named after the content of its recordings
     <vehicle>_<day>_<recording>.parquet    aligned rows of one recording and service day (a labelled table is one part)
     report.json                evidence for each part (clocks, position, rejected rows), written last
-    verdict.json               which parts may be published, and what was wrong with the others (see `judgement`)
+    verdict.json               which parts may be published, what was wrong with the others, and the numbers of the
+                               suites: `suites` of all parts, `passport` of those that may be published (`judgement`)
     publishing.json            there from before the commit until all outcomes are written
 docs/<source>/<vehicle>/<day>/<batch>/
     sync.html, sync/<part>.html    time and place of all recordings, and of each (the Data Docs come later)
@@ -22,7 +23,8 @@ import polars as pl
 from pipelines import storage
 from pipelines.errors import DataQualityError, IncompleteRecordingError, ObjectNotFoundError, RecordingError
 from pipelines.ingest import landing, metropt3_windows, sources, superseded
-from pipelines.ingest.reader import Recording
+from pipelines.ingest.reader import Recording, SensorRows
+from pipelines.screen import Reason
 from pipelines.suites import columns_of
 from pipelines.sync import SyncedRecording, synchronise
 from pipelines.sync.report import overview, page
@@ -112,10 +114,11 @@ def publish(staged: str, *, force: bool = False) -> dict[str, Any]:
             due.append({**recording, "parts": passed})
     if not due and not unchanged:
         raise DataQualityError("\n".join(reason for reasons in quarantined.values() for reason in reasons))
-    published = _publish(staged, due, table=storage.lake("tables", report["source"])) if due else []
+    table = storage.lake("tables", report["source"])
+    published = _publish(staged, due, verdict["passport"], table=table) if due else []
     logger.info("%s: %d published, %d unchanged, %d quarantined", staged, len(due), len(unchanged), len(quarantined))
     return {
-        "table": storage.lake("tables", report["source"]),
+        "table": table,
         "version": max(evidence["version"] for evidence in published + unchanged),
         "published": [evidence["landed"] for evidence in published],
         "unchanged": [evidence["landed"] for evidence in unchanged],
@@ -128,7 +131,7 @@ def publish(staged: str, *, force: bool = False) -> dict[str, Any]:
     }
 
 
-def _publish(staged: str, due: list[dict[str, Any]], *, table: str) -> list[dict[str, Any]]:
+def _publish(staged: str, due: list[dict[str, Any]], passport: dict[str, Any], *, table: str) -> list[dict[str, Any]]:
     """Put recordings into the table and write their outcomes; return the evidence for each.
 
     Whatever dies in between, the same call again ends in the same state: the commit is found by its name.
@@ -140,7 +143,7 @@ def _publish(staged: str, due: list[dict[str, Any]], *, table: str) -> list[dict
     version = storage.write_recordings(table, frame, gone=gone, commit=storage.name_of(staged), after=after)
     touched = {*frame.select("vehicle", "day").unique().rows(), *((vehicle, day) for vehicle, day, _ in gone)}
     superseded.record(table, version, touched & storage.partitions(table, version - 1))
-    published = [_published(item, staged=staged, table=table, version=version) for item in due]
+    published = [_published(item, passport, staged=staged, table=table, version=version) for item in due]
     for evidence in published:
         landing.record_published(evidence["landed"], evidence)
     storage.delete_object(storage.join(staged, _INTENT))
@@ -160,7 +163,9 @@ def _version_before(staged: str, due: list[dict[str, Any]], *, table: str) -> in
     return after
 
 
-def _published(item: dict[str, Any], *, staged: str, table: str, version: int) -> dict[str, Any]:
+def _published(
+    item: dict[str, Any], passport: dict[str, Any], *, staged: str, table: str, version: int
+) -> dict[str, Any]:
     """Evidence for what is published of one recording; it goes into its outcome."""
     return {
         **item,
@@ -170,6 +175,7 @@ def _published(item: dict[str, Any], *, staged: str, table: str, version: int) -
         "rows_out": sum(part["rows"] for part in item["parts"]),
         "rejected": _total([part["rejected_by_reason"] for part in item["parts"]]),
         "docs": docs_of(staged),
+        "suites": passport,
     }
 
 
@@ -262,24 +268,44 @@ def _stage_table(content: str, *, vehicle: str, recording_id: str, staged: str) 
 
 def _evidence(name: str, recording: Recording, synced: SyncedRecording) -> dict[str, Any]:
     """The report of one part, with the numbers that its suites look at."""
-    rejected = _total(list(synced.rejected.values()))
-    sensors = [
-        {
-            "sensor": sensor,
-            "rows_in": rows_in,
-            "rejected_share": sum(synced.rejected[sensor].values()) / rows_in if rows_in >= SHARE_FROM_ROWS else None,
-            "clock_residual_p99_ms": synced.clocks.get(recording.sensors[sensor].clock_id, {}).get("residual_p99_ms"),
-        }
-        for sensor, rows_in in synced.rows_in.items()
-    ]
     return {
+        **synced.report(),
         "name": name,
         "num_rows_in": sum(synced.rows_in.values()),
-        "rejected_by_reason": rejected,
+        "rejected_by_reason": _total(list(synced.rejected.values())),
         "simulated": bool(recording.meta.get("simulated", False)),
-        "sensors": sensors,
-        **synced.report(),
+        "sensors": [_sensor_evidence(sensor, synced) for sensor in recording.sensors.values()],
     }
+
+
+def _sensor_evidence(sensor: SensorRows, synced: SyncedRecording) -> dict[str, Any]:
+    """One row of the table that `<source>_sensors` looks at."""
+    facts, rejected = synced.sensors[sensor.sensor], synced.rejected[sensor.sensor]
+    rows_in, rate_hz = synced.rows_in[sensor.sensor], facts["measured_rate_hz"]
+    return {
+        "sensor": sensor.sensor,
+        "rows_in": rows_in,
+        "rejected_share": _share(sum(rejected.values()), rows_in),
+        "duplicate_share": _share(rejected.get("duplicate", 0), rows_in),
+        "distrusted_share": _distrusted_share(synced, sensor.sensor),
+        "out_of_order_share": _share(synced.out_of_order[sensor.sensor], rows_in),
+        "rate_ratio": round(rate_hz / facts["nominal_rate_hz"], 6) if rate_hz else None,
+        "clock_residual_p99_ms": synced.clocks.get(sensor.clock_id, {}).get("residual_p99_ms"),
+        **facts,
+    }
+
+
+def _distrusted_share(synced: SyncedRecording, sensor: str) -> float | None:
+    """Share of the readings that are not believed, of the channel with the largest; a missing one is only missing."""
+    distrusted = [
+        sum(count for reason, count in counts.items() if reason != Reason.MISSING)
+        for counts in synced.screened.get(sensor, {}).values()
+    ]
+    return _share(max(distrusted, default=0), synced.rows_used[sensor])
+
+
+def _share(count: int, num_rows: int) -> float | None:
+    return round(count / num_rows, 6) if num_rows >= SHARE_FROM_ROWS else None
 
 
 def load_part(staged: str, part: dict[str, Any]) -> pl.DataFrame:

@@ -29,6 +29,10 @@ def read_suite(name: str) -> dict[str, Any]:
 
 
 def columns_of(suite: str) -> list[str]:
-    """Columns that a suite looks at one by one."""
-    columns = {expectation["kwargs"].get("column") for expectation in read_suite(suite)["expectations"]}
+    """Columns that a suite looks at, one by one or in pairs."""
+    columns = {
+        expectation["kwargs"].get(name)
+        for expectation in read_suite(suite)["expectations"]
+        for name in ("column", "column_A", "column_B")
+    }
     return sorted(column for column in columns if column)

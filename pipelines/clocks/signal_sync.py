@@ -27,16 +27,23 @@ MAX_SIGMA_S = 0.05
 
 
 def fit_signal(
-    clock_id: str, dev_ns_T: np.ndarray, speed_mps_T: np.ndarray, t_ns_R: np.ndarray, distance_m_R: np.ndarray
+    clock_id: str,
+    dev_ns_T: np.ndarray,
+    speed_mps_T: np.ndarray,
+    t_ns_R: np.ndarray,
+    distance_m_R: np.ndarray,
+    *,
+    search_s: float = SEARCH_S,
 ) -> ClockMap | None:
     """Tie a clock to UTC by speed.
 
     Args:
         clock_id: The clock.
-        dev_ns_T: Device time of each reading, at most `SEARCH_S` off UTC.
+        dev_ns_T: Device time of each reading, at most `search_s` off UTC.
         speed_mps_T: Speed that the sensor reads; NaN where missing.
         t_ns_R: UTC of the reference's rows, ascending.
         distance_m_R: Distance that the reference measured since its first row.
+        search_s: Offsets looked at.
 
     Returns:
         The map; `None` where the speeds do not tell (too few rows, a train that stands, another train).
@@ -48,8 +55,8 @@ def fit_signal(
     zero_ns = int(dev_ns_T[len(dev_ns_T) // 2])
     since_s_T, since_s_R = (dev_ns_T - zero_ns) * 1e-9, (t_ns_R - zero_ns) * 1e-9
     reference = _Speed(since_s_R, distance_m_R)
-    offset_s = _coarse(since_s_T, speed_mps_T, reference)
-    fitted = _refine(since_s_T, speed_mps_T, reference, offset_s)
+    offset_s = _coarse(since_s_T, speed_mps_T, reference, search_s)
+    fitted = _refine(since_s_T, speed_mps_T, reference, offset_s, search_s)
     if fitted is None:
         return None
     offset_s, drift, sigma_s = fitted
@@ -79,11 +86,11 @@ class _Speed:
         return np.where(num_rows >= 3, rolled_m / SMOOTH_S, np.nan)
 
 
-def _coarse(since_s_T: np.ndarray, speed_mps_T: np.ndarray, reference: _Speed) -> float:
+def _coarse(since_s_T: np.ndarray, speed_mps_T: np.ndarray, reference: _Speed, search_s: float) -> float:
     """Offset with the least median difference of the speeds."""
     some = slice(None, None, max(1, len(since_s_T) // COARSE_ROWS))
-    offsets_s = np.arange(-SEARCH_S, SEARCH_S + COARSE_STEP_S / 2, COARSE_STEP_S)
-    grid_s = np.arange(since_s_T[0] - SEARCH_S, since_s_T[-1] + SEARCH_S, COARSE_STEP_S)
+    offsets_s = np.arange(-search_s, search_s + COARSE_STEP_S / 2, COARSE_STEP_S)
+    grid_s = np.arange(since_s_T[0] - search_s, since_s_T[-1] + search_s, COARSE_STEP_S)
     grid_mps = reference.at(grid_s)
     misses = [
         np.nanmean(
@@ -95,7 +102,7 @@ def _coarse(since_s_T: np.ndarray, speed_mps_T: np.ndarray, reference: _Speed) -
 
 
 def _refine(
-    since_s_T: np.ndarray, speed_mps_T: np.ndarray, reference: _Speed, offset_s: float
+    since_s_T: np.ndarray, speed_mps_T: np.ndarray, reference: _Speed, offset_s: float, search_s: float
 ) -> tuple[float, float, float] | None:
     """Gauss-Newton on offset, drift and scale; returns offset (s), drift and the offset's standard error (s)."""
     drift, scale = 0.0, 1.0
@@ -117,6 +124,6 @@ def _refine(
     # Neighbouring readings share the reference's smoothing, so they count as one in `SMOOTH_S`.
     shared = max(1.0, len(left_mps) * SMOOTH_S / np.ptp(since_s_T))
     sigma_s = float(np.sqrt(np.linalg.inv(normal)[0, 0] * left_mps.var() * shared))
-    if sigma_s > MAX_SIGMA_S or abs(offset_s) > SEARCH_S:
+    if sigma_s > MAX_SIGMA_S or abs(offset_s) > search_s:
         return None
     return float(offset_s), float(drift), sigma_s

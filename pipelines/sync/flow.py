@@ -72,7 +72,13 @@ class SyncedRecording:
     out_of_order: dict[str, int]
     """Used rows that were stored after a later one, by sensor; they are in their turn."""
 
+    sensors: dict[str, dict[str, Any]]
+    """Rate, gaps and uncertainty of the rows of each sensor."""
+
     clocks: dict[str, dict[str, Any]]
+    skews: list[dict[str, Any]]
+    """How far sensors that see the same speed are apart in time."""
+
     position: dict[str, Any]
     coverage: dict[str, float]
     """Share of the grid instants at which a column has a value."""
@@ -106,7 +112,9 @@ class SyncedRecording:
             "rejected": self.rejected,
             "screened": self.screened,
             "out_of_order": self.out_of_order,
+            "sensors": self.sensors,
             "clocks": self.clocks,
+            "skews": self.skews,
             "position": self.position,
             "coverage": self.coverage,
             "refusals": [{"thing": r.thing, "reason": r.reason, "message": r.message} for r in self.refusals],
@@ -273,7 +281,9 @@ def _accounted(
         "rejected": rejected,
         "screened": {name: counts for name, own in screened.items() if (counts := own.counts)},
         "out_of_order": {name: int(out_of_order(own).sum()) for name, own in times.items()},
+        "sensors": passport.sensors(recording, calibration),
         "clocks": passport.clocks(recording, calibration, evidence),
+        "skews": passport.skews(_tracks(screened), where.travel.wheels),
         "position": passport.position(where),
         "coverage": passport.coverage(columns),
     }

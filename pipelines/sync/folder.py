@@ -100,6 +100,7 @@ def _report(synced: SyncedRecording) -> dict[str, Any]:
             "rejected": by_sensor["rejected"][name],
             "screened": by_sensor["screened"].get(name, {}),
             "out_of_order": by_sensor["out_of_order"][name],
+            **synced.sensors[name],
         }
         for name, sensor in synced.recording.sensors.items()
     }

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.align import Track
+from pipelines.cadence import behind_others, stream_facts
 from pipelines.clocks.calibrate import Calibration
 from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.row_times import RowTimes
+from pipelines.clocks.skew import skew_of
 from pipelines.ingest.reader import Recording, SensorRows
-from pipelines.position import TrackPosition
+from pipelines.position import Distance, TrackPosition, travelled
 from pipelines.sync.measured import Measured, set_ns
 
 
@@ -47,6 +50,47 @@ def clocks(recording: Recording, calibration: Calibration, evidence: dict[str, M
     }
 
 
+def sensors(recording: Recording, calibration: Calibration) -> dict[str, dict[str, Any]]:
+    """How regularly the rows of each sensor follow each other, and how certain their time is."""
+    facts = {name: _sensor(sensor, calibration.times[name]) for name, sensor in recording.sensors.items()}
+    regular = {
+        name: times.utc_ns_T[times.used[[0, -1]]]
+        for name, times in calibration.times.items()
+        if recording.sensors[name].nominal_rate_hz is not None and len(times.used)
+    }
+    if regular:
+        behind_ns_S = behind_others(*np.array(list(regular.values())).T)
+        for name, behind_ns in zip(regular, behind_ns_S, strict=True):
+            facts[name]["behind_others_s"] = _rounded(float(behind_ns) * 1e-9)
+    return facts
+
+
+def skews(tracks: dict[str, Track], wheels: Distance | None) -> list[dict[str, Any]]:
+    """Time offset of each sensor of the speed against the odometer, or the fastest of them if there is none.
+
+    A pair is left out where the speeds do not tell.
+    """
+    speeds = {name: track for name, track in tracks.items() if "speed_mps" in track.values}
+    name, distance = ("odo", wheels) if wheels is not None else _fastest(speeds)
+    if distance is None:
+        return []
+    found = {
+        other: skew_of(track.t_ns_T, track.values["speed_mps"], distance.t_ns_T, distance.distance_m_T)
+        for other, track in speeds.items()
+        if other != name
+    }
+    return [
+        {
+            "sensor": other,
+            "reference": name,
+            "skew_ms": _rounded(skew.skew_ns * 1e-6),
+            "sigma_ms": _rounded(skew.sigma_ns * 1e-6),
+        }
+        for other, skew in found.items()
+        if skew is not None
+    ]
+
+
 def position(where: TrackPosition) -> dict[str, Any]:
     """Evidence for the position: what it rests on, and how uncertain it is."""
     facts = {name: _rounded(value) if isinstance(value, float) else value for name, value in where.stats.items()}
@@ -67,6 +111,23 @@ def coverage(columns: dict[str, np.ndarray]) -> dict[str, float]:
         name: round(float(np.mean(columns[f"{name}_valid"])), 6) if len(values) else 0.0
         for name, values in columns.items()
         if f"{name}_valid" in columns
+    }
+
+
+def _fastest(speeds: dict[str, Track]) -> tuple[str, Distance | None]:
+    """The sensor of the speed with the highest rate, and how far it saw the train go."""
+    name = max(speeds, key=lambda one: speeds[one].rate_hz or 0.0, default="")
+    return name, travelled(speeds[name]) if name else None
+
+
+def _sensor(sensor: SensorRows, times: RowTimes) -> dict[str, Any]:
+    stored_ns_T, sorted_ns_T = times.utc_ns_T[times.fault_T == 0], times.utc_ns_T[times.used]
+    sigma_ns = times.sigma_ns_T[times.used]
+    return {
+        "nominal_rate_hz": sensor.nominal_rate_hz,
+        **stream_facts(stored_ns_T, sorted_ns_T, sensor.nominal_rate_hz),
+        "sigma_max_ms": _rounded(float(sigma_ns.max()) * 1e-6) if len(sigma_ns) else None,
+        "behind_others_s": None,
     }
 
 

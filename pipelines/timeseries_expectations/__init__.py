@@ -12,6 +12,7 @@ or pair of sensors. All of them work on pandas batches; `base` says what a new o
 from pipelines.timeseries_expectations.evidence import (
     ExpectClockDriftToBeAtMost,
     ExpectClockResidualToBeAtMost,
+    ExpectClockUncertaintyToBeAtMost,
     ExpectSensorsToShareTheHour,
     ExpectSkewToBeAtMost,
     ExpectSkewToBeNoLeapSeconds,
@@ -31,6 +32,7 @@ __all__ = [
     "ExpectCadence",
     "ExpectClockDriftToBeAtMost",
     "ExpectClockResidualToBeAtMost",
+    "ExpectClockUncertaintyToBeAtMost",
     "ExpectColumnCoverageToBeAtLeast",
     "ExpectColumnGapsToBeAtMost",
     "ExpectColumnPairToAgree",

@@ -85,6 +85,27 @@ class ExpectClockDriftToBeAtMost(AtMost):
     template = "No clock drifts ($column) by more than $max_ppm ppm."
 
 
+class ExpectClockUncertaintyToBeAtMost(AtMost):
+    """The map of every clock is certain enough at the rows that the clock stamped.
+
+    Args:
+        column: Largest standard error at a row, in milliseconds.
+        methods: How the clocks meant were tied to UTC; empty means any.
+        max_ms: Largest standard error.
+        allow_absent: Whether it is right that no clock has one.
+    """
+
+    column: pydantic.StrictStr = "sigma_max_ms"
+    methods: list[pydantic.StrictStr] = []  # noqa: RUF012 (a field: pydantic copies its default)
+    max_ms: Positive
+
+    metric_dependencies = ("time_series.worst_clock",)
+    success_keys = ("allow_absent", "column", "methods", "max_ms")
+    bound = "max_ms"
+    unit = "ms"
+    template = "The standard error ($column) of every clock is at most $max_ms ms."
+
+
 class CertainSkew(Measure):
     """Largest skew between two sensors, less what its standard error may explain, in milliseconds."""
 
@@ -189,7 +210,7 @@ class ExpectSensorsToShareTheHour(NoneFound):
         allow_absent: Whether it is right that there is nothing to compare.
     """
 
-    column: pydantic.StrictStr = "after_others_s"
+    column: pydantic.StrictStr = "behind_others_s"
     tolerance_s: Positive = pydantic.Field(60.0)
 
     metric_dependencies = ("time_series.sensors_hours_apart",)

@@ -1,4 +1,4 @@
-"""What tests of several modules share: a lake and an MLflow of their own, a small fleet, and one finished training."""
+"""What tests of several modules share: published recordings, a lake, an MLflow, a small fleet, a finished training."""
 
 import os
 import threading

@@ -18,7 +18,8 @@ def stage(tmp_path):
         for day, temperature_c in enumerate(oil_c, start=1):
             values = {"Oil_temperature": temperature_c}
             row = [str(values.get(name, 1.0)) for name in names]
-            lines += [",".join([str(i), f"2020-02-{day:02d} 00:{i:02d}:00", *row]) for i in range(40)]
+            stamps = [f"2020-02-{day:02d} 00:{i // 6:02d}:{i % 6}0" for i in range(40)]
+            lines += [",".join([str(i), stamp, *row]) for i, stamp in enumerate(stamps)]
         (tmp_path / "apu.csv").write_text("\n".join(lines) + "\n")
         return staging.stage([landing.land_file(str(tmp_path / "apu.csv"), source="metropt3", vehicle="metro-apu")])
 
@@ -60,8 +61,10 @@ def test_good_days_pass_together_and_have_a_readable_report(stage):
     staged = judgement.judge(stage(60, 61))
 
     docs = [storage.name_of(page) for page in storage.list_objects(staging.docs_of(staged)) if "/sync/" not in page]
-    assert verdict_of(staged) == {"passed": ["metro-apu_2020-02-01_apu", "metro-apu_2020-02-02_apu"], "failed": {}}
-    assert docs == ["index.html", "metropt3.html", "metropt3_sensors.html", "sync.html"]
+    suites = ["metropt3.html", "metropt3_clocks.html", "metropt3_sensors.html"]
+    assert verdict_of(staged)["passed"] == ["metro-apu_2020-02-01_apu", "metro-apu_2020-02-02_apu"]
+    assert verdict_of(staged)["failed"] == {}
+    assert docs == ["index.html", *suites, "sync.html"]
     assert b'href="sync.html"' in storage.read_bytes(f"{staging.docs_of(staged)}/index.html")
     assert b"simulated" not in storage.read_bytes(f"{staging.docs_of(staged)}/index.html")
 

@@ -59,7 +59,7 @@ def parts_of(staged):
 
 def let_pass(staged):
     parts = [part["name"] for part in parts_of(staged)]
-    storage.write_json(storage.join(staged, staging.VERDICT), {"passed": parts, "failed": {}})
+    storage.write_json(storage.join(staged, staging.VERDICT), {"passed": parts, "failed": {}, "passport": {}})
     return staged
 
 
@@ -227,7 +227,7 @@ def test_what_did_not_pass_is_not_published(landed):
     report = report_of(staged)
     report["recordings"][0]["parts"] = [part, other]
     storage.write_json(storage.join(staged, staging.REPORT), report)
-    verdict = {"passed": [part["name"]], "failed": {other["name"]: "too hot"}}
+    verdict = {"passed": [part["name"]], "failed": {other["name"]: "too hot"}, "passport": {}}
     storage.write_json(storage.join(staged, staging.VERDICT), verdict)
 
     published = staging.publish(staged)

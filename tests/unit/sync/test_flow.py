@@ -231,3 +231,31 @@ def test_odd_recordings_are_accounted_for_and_never_a_crash(short, oddity):
     for sensor, num_in in synced.rows_in.items():
         assert num_in == recording.sensors[sensor].rows.height
         assert num_in == synced.rows_used[sensor] + sum(synced.rejected[sensor].values())
+
+
+def test_the_passport_tells_rate_and_gaps_of_every_sensor(pair):
+    _, recording, synced = pair
+
+    for name, sensor in recording.sensors.items():
+        facts = synced.sensors[name]
+        if sensor.nominal_rate_hz is not None:
+            assert facts["measured_rate_hz"] == pytest.approx(sensor.nominal_rate_hz, rel=0.01), name
+            assert facts["regular_share"] > 0.9, name
+            assert facts["hour_jumps"] == 0, name
+            assert abs(facts["behind_others_s"]) < 60, name
+
+
+def test_sensors_of_the_speed_agree_in_time_after_synchronisation(pair):
+    _, _, synced = pair
+
+    assert {skew["sensor"] for skew in synced.skews} == {"dop", "gnss"}
+    for skew in synced.skews:
+        assert abs(skew["skew_ms"]) < 100, skew
+
+
+def test_without_an_odometer_the_other_speeds_are_compared(short):
+    without = replace(short, sensors={name: one for name, one in short.sensors.items() if name != "odo"})
+
+    synced = synchronise(without)
+
+    assert {(skew["sensor"], skew["reference"]) for skew in synced.skews} <= {("gnss", "dop")}

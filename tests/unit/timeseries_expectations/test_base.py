@@ -14,6 +14,7 @@ EXAMPLES = [
     pack.ExpectCadence(period_s=10, tolerance_s=0.5),
     pack.ExpectClockDriftToBeAtMost(max_ppm=5000),
     pack.ExpectClockResidualToBeAtMost(max_ms=10, methods=["exchanges"]),
+    pack.ExpectClockUncertaintyToBeAtMost(max_ms=500),
     pack.ExpectColumnCoverageToBeAtLeast(column="x", hold_s=1, min_share=0.9),
     pack.ExpectColumnGapsToBeAtMost(column="x", max_gap_s=60, partition_by=["vehicle", "day"]),
     pack.ExpectColumnPairToAgree(column_A="x", column_B="y", max_difference=0.3),

@@ -84,7 +84,7 @@ def test_a_recording_in_which_nothing_could_be_compared_fails_unless_that_is_gra
 
 
 def test_a_sensor_that_lies_an_hour_after_the_others_is_named(judge):
-    columns = {"sensor": ["odo", "pneu", "evt"], "after_others_s": [1.5, 3_603.0, None]}
+    columns = {"sensor": ["odo", "pneu", "evt"], "behind_others_s": [1.5, 3_603.0, None]}
 
     check = judge("expect_sensors_to_share_the_hour", columns)
 
@@ -93,6 +93,6 @@ def test_a_sensor_that_lies_an_hour_after_the_others_is_named(judge):
 
 
 def test_a_sensor_that_starts_half_an_hour_late_is_not_an_hour_off(judge):
-    columns = {"sensor": ["odo", "pneu"], "after_others_s": [0.0, 1_800.0]}
+    columns = {"sensor": ["odo", "pneu"], "behind_others_s": [0.0, 1_800.0]}
 
     assert judge("expect_sensors_to_share_the_hour", columns).passed
