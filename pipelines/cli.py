@@ -155,6 +155,26 @@ def sync(
 
 
 @app.command()
+def clocks(
+    exchanges: Annotated[
+        str,
+        typer.Argument(help="NTP exchanges: `ntp_log.csv`, or a log of ntpd or chrony (rawstats, measurements, ...)."),
+    ],
+    predict: Annotated[str, typer.Option(help="CSV or Parquet file with `clock_id` and `t_dev`, in stored order.")],
+    to: Annotated[str, typer.Option("--out", help="CSV or Parquet file for `clock_id, t_dev, t_utc_ns, sigma_ns`.")],
+    maps: Annotated[str, typer.Option(help="Also keep the maps: a file with one JSON object a clock.")] = "",
+    json_: Json = False,
+) -> None:
+    """Map device stamps to UTC by NTP exchanges alone."""
+    with _stages() as on_progress:
+        report = steps.predict_clocks(exchanges, predict, out=to, maps=maps, on_progress=on_progress)
+    if json_:
+        _print_json(report)
+        return
+    _print_clocks(report)
+
+
+@app.command()
 def ingest(
     uri: str,
     force: Annotated[
@@ -362,6 +382,22 @@ def _print_synced(report: dict[str, Any]) -> None:
     out.print(f"place: {place}", markup=False, highlight=False, soft_wrap=True)
     for refusal in report["refusals"]:
         err.print(f"refused: {refusal['message']}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_clocks(report: dict[str, Any]) -> None:
+    """What became of the clocks of a log and of the stamps."""
+    table = Table(
+        "clock", "counts", "stamps", "offset, ms", "drift, ppm", "steps, ms", "σ, ms", "floor, ms", "not believed"
+    )
+    for clock_id, clock in report["clocks"].items():
+        names = ("num_stamps", "offset_ms", "drift_ppm", "steps_ms", "sigma_median_ms", "floor_ms")
+        not_believed = clock.get("reason") or ", ".join(clock["servers_rejected"])
+        table.add_row(clock_id, clock["unit"], *(_plain(clock.get(name)) for name in names), not_believed)
+    out.print(table)
+    for sentence in report["unread"]:
+        err.print(f"not read: {sentence}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    summary = f"{report['num_mapped']:,} of {report['num_stamps']:,} stamps mapped, written to {report['out']}"
+    out.print(summary, markup=False, highlight=False, soft_wrap=True)
 
 
 def _plain(value: Any) -> str:

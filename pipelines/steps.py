@@ -75,6 +75,20 @@ def outcome_of(location: str) -> dict[str, Any]:
     return found if found.get("digest") == storage.digest_of(location) else {}
 
 
+def predict_clocks(
+    exchanges: str,
+    stamps: str,
+    *,
+    out: str,
+    maps: str = "",
+    on_progress: Callable[[str, str], None] = lambda stage, thing: None,
+) -> dict[str, Any]:
+    """Map device stamps to UTC by a log of NTP exchanges alone; return what is to be said of each clock."""
+    from pipelines.clocks import estimate
+
+    return estimate.predict(exchanges, stamps, out, maps=maps, on_progress=on_progress)
+
+
 def synchronise(locations: list[str]) -> str:
     """Read landed recordings of one vehicle and day, map clocks, align, locate, screen; return where they are staged.
 

@@ -6,14 +6,21 @@ knots. Offsets are int64 nanoseconds, and only differences of device times are e
 Shape suffixes: K = knots of a segment, T = rows in stored order.
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from pipelines.compiled import compiled
+from pipelines.errors import RecordingError
 
 VERSION = "2"
 """Changes when the same measurements would give another map."""
+
+FORMAT = "trackside-clock-map/1"
+"""Changes when a saved map would be read differently."""
 
 UNCHECKED_SIGMA_NS = 2e9
 """Uncertainty of a clock that nothing ties to UTC, although it counts from 1970."""
@@ -118,6 +125,74 @@ class ClockMap:
             is_beside_T |= _is_ambiguous(dev_ns_T, step)
         return is_beside_T
 
+    def to_json(self) -> str:
+        """The map as text; `from_json` returns the same map, to the nanosecond."""
+        segments = [
+            {
+                "dev_ns": segment.dev_ns_K.tolist(),
+                "offset_ns": segment.offset_ns_K.tolist(),
+                "sigma_ns": segment.sigma_ns_K.tolist(),
+                "measured_ns": list(segment.measured_ns),
+            }
+            for segment in self.segments
+        ]
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "version": self.version,
+                "clock_id": self.clock_id,
+                "method": self.method,
+                "segments": segments,
+                "steps": [asdict(step) for step in self.steps],
+                "residuals": {
+                    name: None if value != value else value for name, value in asdict(self.residuals).items()
+                },
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "ClockMap":
+        """Read a saved map; raise `RecordingError` if it is none, or one of another format."""
+        try:
+            saved = json.loads(text)
+            if saved["format"] != FORMAT:
+                raise RecordingError(f"saved clock map has format {saved['format']!r}; {FORMAT!r} can be read")
+            return cls(
+                clock_id=saved["clock_id"],
+                method=saved["method"],
+                segments=tuple(_read_segment(segment) for segment in saved["segments"]),
+                steps=tuple(Step(**step) for step in saved["steps"]),
+                residuals=_read_residuals(saved["residuals"]),
+                version=saved["version"],
+            )
+        except (ValueError, KeyError, TypeError) as err:
+            raise RecordingError(f"no saved clock map: {type(err).__name__}: {err}") from err
+
+    def facts(self) -> dict[str, Any]:
+        """What a person or a gate wants to know of the map; for JSON, so what is not known is null."""
+        return {
+            "method": self.method,
+            "version": self.version,
+            "offset_ms": rounded(self.offset_ns * 1e-6),
+            "drift_ppm": rounded(self.drift_ppm),
+            "residual_p99_ms": rounded(self.residuals.p99_ns * 1e-6),
+            "floor_ms": rounded(self.residuals.floor_ns * 1e-6),
+            "num_exchanges": self.residuals.num_exchanges,
+            "num_rejected": self.residuals.num_rejected,
+            "servers_rejected": list(self.residuals.servers_rejected),
+            "steps_ms": [rounded(step.jump_ns * 1e-6) for step in self.steps],
+            "steps_t_utc_ns": self.set_ns.tolist(),
+        }
+
+    @property
+    def set_ns(self) -> np.ndarray:
+        """Instants at which the clock was set, nanoseconds UTC."""
+        ends = [
+            (int(old.to_utc(np.array([step.before_ns]))[0][0]), int(new.to_utc(np.array([step.after_ns]))[0][0]))
+            for step, (old, new) in zip(self.steps, pairwise(self.segments), strict=True)
+        ]
+        return np.array([low_ns + (high_ns - low_ns) // 2 for low_ns, high_ns in ends], dtype=np.int64)
+
     @property
     def offset_ns(self) -> int:
         """What had to be added to the clock at its first measurement."""
@@ -134,6 +209,11 @@ class ClockMap:
         return (utc_ns - dev_ns) / dev_ns * 1e6 if dev_ns else float("nan")
 
 
+def rounded(value: float) -> float | None:
+    """Six decimals; null where there is no number, which JSON has none for."""
+    return round(value, 6) if np.isfinite(value) else None
+
+
 def identity_map(clock_id: str, *, method: str, sigma_ns: float) -> ClockMap:
     """Return the map of a clock whose time is taken as UTC."""
     ends = np.array([-BEYOND_NS, BEYOND_NS])
@@ -141,6 +221,21 @@ def identity_map(clock_id: str, *, method: str, sigma_ns: float) -> ClockMap:
         dev_ns_K=ends, offset_ns_K=np.zeros(2, dtype=np.int64), sigma_ns_K=np.full(2, sigma_ns), measured_ns=(0, 0)
     )
     return ClockMap(clock_id=clock_id, method=method, segments=(segment,))
+
+
+def _read_segment(saved: dict[str, Any]) -> Segment:
+    first_ns, last_ns = saved["measured_ns"]
+    return Segment(
+        dev_ns_K=np.array(saved["dev_ns"], dtype=np.int64),
+        offset_ns_K=np.array(saved["offset_ns"], dtype=np.int64),
+        sigma_ns_K=np.array(saved["sigma_ns"], dtype=np.float64),
+        measured_ns=(int(first_ns), int(last_ns)),
+    )
+
+
+def _read_residuals(saved: dict[str, Any]) -> Residuals:
+    known = {name: float("nan") if value is None else value for name, value in saved.items()}
+    return Residuals(**known | {"servers_rejected": tuple(saved["servers_rejected"])})
 
 
 def _is_after(dev_ns_T: np.ndarray, step: Step) -> np.ndarray:

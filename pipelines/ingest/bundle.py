@@ -11,6 +11,7 @@ from pipelines import storage
 from pipelines.channels import Kind
 from pipelines.errors import IncompleteRecordingError
 from pipelines.ingest.manifest import MANIFEST, Manifest, read_manifest
+from pipelines.ingest.ntp_logs import EXCHANGES
 from pipelines.ingest.reader import Recording, Refusal, RefusedError, SensorRows, describe_faults
 from pipelines.ingest.stamps import read_stamps
 from pipelines.ingest.tables import (
@@ -27,16 +28,7 @@ SOURCE = "bundle"
 
 _NTP_LOG = "ntp_log.csv"
 _SIDE_TABLES: dict[str, dict[str, type[pl.DataType]]] = {
-    _NTP_LOG: {
-        "clock_id": pl.String,
-        "server_id": pl.String,
-        "t1_dev": pl.Int64,
-        "t2_srv": pl.Int64,
-        "t3_srv": pl.Int64,
-        "t4_dev": pl.Int64,
-        "stratum": pl.Int64,
-        "root_dispersion_ms": pl.Float64,
-    },
+    _NTP_LOG: EXCHANGES,
     "route.csv": {"line_m": pl.Float64, "km_post": pl.Float64, "lat_deg": pl.Float64, "lon_deg": pl.Float64},
     "balises.csv": {"ref": pl.String, "line_m": pl.Float64},
 }

@@ -3,12 +3,11 @@
 Shape suffix: X = measurements of one clock, oldest first.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.clocks.clock_map import ClockMap, Segment
+from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.exchanges import exchanges_of
 from pipelines.ingest.reader import Recording
 
@@ -53,15 +52,6 @@ def measured(recording: Recording, clock: ClockMap) -> Measured | None:
     return None
 
 
-def set_ns(clock: ClockMap) -> np.ndarray:
-    """Instants at which a clock was set, nanoseconds UTC."""
-    ends = [
-        (_utc_ns(before, step.before_ns), _utc_ns(after, step.after_ns))
-        for step, (before, after) in zip(clock.steps, pairwise(clock.segments), strict=True)
-    ]
-    return np.array([before_ns + (after_ns - before_ns) // 2 for before_ns, after_ns in ends], dtype=np.int64)
-
-
 def _compared(
     clock: ClockMap,
     dev_ns_X: np.ndarray,
@@ -73,7 +63,7 @@ def _compared(
 ) -> Measured:
     utc_ns_X = dev_ns_X + offset_ns_X
     residual_ns_X, sigma_ns_X = np.zeros(len(dev_ns_X)), np.zeros(len(dev_ns_X))
-    segment_X = np.searchsorted(set_ns(clock), utc_ns_X)
+    segment_X = np.searchsorted(clock.set_ns, utc_ns_X)
     for number, segment in enumerate(clock.segments):
         of_segment_X = segment_X == number
         mapped_ns_X, sigma_ns_X[of_segment_X] = segment.to_utc(dev_ns_X[of_segment_X])
@@ -88,7 +78,3 @@ def _compared(
         server_X=server_X,
         servers=servers,
     )
-
-
-def _utc_ns(segment: Segment, dev_ns: int) -> int:
-    return int(segment.to_utc(np.array([dev_ns]))[0][0])

@@ -9,12 +9,12 @@ import polars as pl
 from pipelines.align import Track
 from pipelines.cadence import behind_others, stream_facts
 from pipelines.clocks.calibrate import Calibration
-from pipelines.clocks.clock_map import ClockMap
+from pipelines.clocks.clock_map import ClockMap, rounded
 from pipelines.clocks.row_times import RowTimes
 from pipelines.clocks.skew import skew_of
 from pipelines.ingest.reader import Recording, SensorRows
 from pipelines.position import Distance, TrackPosition, travelled
-from pipelines.sync.measured import Measured, set_ns
+from pipelines.sync.measured import Measured
 
 
 def rejected(sensor: SensorRows, times: RowTimes) -> dict[str, int]:
@@ -61,7 +61,7 @@ def sensors(recording: Recording, calibration: Calibration) -> dict[str, dict[st
     if regular:
         behind_ns_S = behind_others(*np.array(list(regular.values())).T)
         for name, behind_ns in zip(regular, behind_ns_S, strict=True):
-            facts[name]["behind_others_s"] = _rounded(float(behind_ns) * 1e-9)
+            facts[name]["behind_others_s"] = rounded(float(behind_ns) * 1e-9)
     return facts
 
 
@@ -83,8 +83,8 @@ def skews(tracks: dict[str, Track], wheels: Distance | None) -> list[dict[str, A
         {
             "sensor": other,
             "reference": name,
-            "skew_ms": _rounded(skew.skew_ns * 1e-6),
-            "sigma_ms": _rounded(skew.sigma_ns * 1e-6),
+            "skew_ms": rounded(skew.skew_ns * 1e-6),
+            "sigma_ms": rounded(skew.sigma_ns * 1e-6),
         }
         for other, skew in found.items()
         if skew is not None
@@ -93,15 +93,15 @@ def skews(tracks: dict[str, Track], wheels: Distance | None) -> list[dict[str, A
 
 def position(where: TrackPosition) -> dict[str, Any]:
     """Evidence for the position: what it rests on, and how uncertain it is."""
-    facts = {name: _rounded(value) if isinstance(value, float) else value for name, value in where.stats.items()}
+    facts = {name: rounded(value) if isinstance(value, float) else value for name, value in where.stats.items()}
     facts["slips"] = [
-        {name: _rounded(value) if isinstance(value, float) else value for name, value in asdict(slip).items()}
+        {name: rounded(value) if isinstance(value, float) else value for name, value in asdict(slip).items()}
         for slip in where.slips
     ]
     known_m = where.sigma_m_E[~np.isnan(where.sigma_m_E)]
     if len(known_m):
         median_m, p95_m = np.percentile(known_m, [50, 95])
-        facts |= {"sigma_median_m": _rounded(float(median_m)), "sigma_p95_m": _rounded(float(p95_m))}
+        facts |= {"sigma_median_m": rounded(float(median_m)), "sigma_p95_m": rounded(float(p95_m))}
     return facts
 
 
@@ -126,26 +126,15 @@ def _sensor(sensor: SensorRows, times: RowTimes) -> dict[str, Any]:
     return {
         "nominal_rate_hz": sensor.nominal_rate_hz,
         **stream_facts(stored_ns_T, sorted_ns_T, sensor.nominal_rate_hz),
-        "sigma_max_ms": _rounded(float(sigma_ns.max()) * 1e-6) if len(sigma_ns) else None,
+        "sigma_max_ms": rounded(float(sigma_ns.max()) * 1e-6) if len(sigma_ns) else None,
         "behind_others_s": None,
     }
 
 
 def _clock(clock: ClockMap, sigma_ns: np.ndarray, evidence: Measured | None) -> dict[str, Any]:
-    return {
-        "method": clock.method,
-        "version": clock.version,
-        "offset_ms": _rounded(clock.offset_ns * 1e-6),
-        "drift_ppm": _rounded(clock.drift_ppm),
-        "residual_p99_ms": _rounded(clock.residuals.p99_ns * 1e-6),
-        "floor_ms": _rounded(clock.residuals.floor_ns * 1e-6),
-        "sigma_max_ms": _rounded(float(sigma_ns.max()) * 1e-6) if len(sigma_ns) else None,
-        "num_exchanges": clock.residuals.num_exchanges,
-        "num_rejected": clock.residuals.num_rejected,
-        "servers_rejected": list(clock.residuals.servers_rejected),
+    return clock.facts() | {
+        "sigma_max_ms": rounded(float(sigma_ns.max()) * 1e-6) if len(sigma_ns) else None,
         "servers": _servers(evidence) if evidence is not None else [],
-        "steps_ms": [_rounded(step.jump_ns * 1e-6) for step in clock.steps],
-        "steps_t_utc_ns": set_ns(clock).tolist(),
     }
 
 
@@ -160,13 +149,8 @@ def _servers(evidence: Measured) -> list[dict[str, Any]]:
                     "server": server,
                     "num_exchanges": int(of_server_X.sum()),
                     "num_believed": int(evidence.is_believed_X[of_server_X].sum()),
-                    "shortest_rtt_ms": _rounded(2e-6 * float(evidence.reach_ns_X[of_server_X].min())),
-                    "residual_median_ms": _rounded(1e-6 * float(np.median(evidence.residual_ns_X[of_server_X]))),
+                    "shortest_rtt_ms": rounded(2e-6 * float(evidence.reach_ns_X[of_server_X].min())),
+                    "residual_median_ms": rounded(1e-6 * float(np.median(evidence.residual_ns_X[of_server_X]))),
                 }
             )
     return facts
-
-
-def _rounded(value: float) -> float | None:
-    """Six decimals; JSON has no NaN."""
-    return round(value, 6) if np.isfinite(value) else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.clocks.clock_map import ClockMap, Segment
 from pipelines.sync.flow import SyncedRecording
-from pipelines.sync.measured import SIGMAS, Measured, set_ns
+from pipelines.sync.measured import SIGMAS, Measured
 from pipelines.sync.report.charts import Axis, Band, Dots, Layer, Line, Marks, chart, number_axis
 from pipelines.sync.report.elements import Cell, details, duration, section, table
 
@@ -110,7 +110,7 @@ def _offsets(clock: ClockMap, measured: Measured, x: Axis, first_ns: int) -> str
     layers: list[Layer] = [
         Line(at_s_N, offset_ns_N / size_ns, "map", 0),
         *_dots(measured, (measured.utc_ns_X - first_ns) * 1e-9, measured_X),
-        Marks((set_ns(clock) - first_ns) * 1e-9, "clock was set", 1),
+        Marks((clock.set_ns - first_ns) * 1e-9, "clock was set", 1),
     ]
     note = "" if has_epoch else "Relative to the start: the device counts from its power-on."
     return chart("Offset", layers, x=x, y=y, note=note)
@@ -129,7 +129,7 @@ def _residuals(clock: ClockMap, measured: Measured, x: Axis, first_ns: int) -> s
         Band(at_s_N, -SIGMAS * sigma_ns_N / size_ns, SIGMAS * sigma_ns_N / size_ns, f"map ± {SIGMAS:g} σ", 6),
         Line(at_s_N, np.zeros(len(at_s_N)), "", 0),
         *_dots(measured, (measured.utc_ns_X - first_ns) * 1e-9, measured.residual_ns_X / size_ns),
-        Marks((set_ns(clock) - first_ns) * 1e-9, "", 1),  # as in the chart beside it
+        Marks((clock.set_ns - first_ns) * 1e-9, "", 1),  # as in the chart beside it
     ]
     if floor_ns < reach_ns:
         layers += [

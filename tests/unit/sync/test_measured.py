@@ -5,7 +5,6 @@ from pipelines.ingest import bundle
 from pipelines.simulate.fleet import write_bundle
 from pipelines.simulate.trip import simulate_trip
 from pipelines.sync import synchronise
-from pipelines.sync.measured import set_ns
 
 
 @pytest.fixture(scope="module", params=[7, 12])
@@ -40,5 +39,5 @@ def test_clocks_were_set_when_they_were(pair):
 
     for clock_id in synced.measured:
         true_ns = [step["t_utc_ns"] for step in trip.truth.facts["clocks"][clock_id]["steps"]]
-        found_ns = set_ns(synced.calibration.maps[clock_id])
+        found_ns = synced.calibration.maps[clock_id].set_ns
         assert np.abs(found_ns - np.array(true_ns, dtype=np.int64)).max(initial=0) < 2e9, clock_id

@@ -1,0 +1,92 @@
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.clocks.exchanges import exchanges_of
+from pipelines.clocks.servers import honest
+from pipelines.ingest.reader import ClockSpec
+from tests.unit.clocks.devices import SECOND, START_NS, Device, ask, error_ms, fit, rows_of
+
+EPOCH = ClockSpec(clock_id="c", kind="epoch", ntp=True)
+
+
+@pytest.mark.parametrize("lies_from_s", [0.0, 700.0])
+@pytest.mark.parametrize("link", ["lan", "wifi", "cellular"])
+def test_one_lying_server_of_three_is_not_believed(lies_from_s, link):
+    device = Device()
+
+    fitted = fit(ask(device, link=link, lies_s=(0.0, 0.3, 0.0), lies_from_s=lies_from_s))
+
+    assert fitted.residuals.servers_rejected == ("ntp-1",)
+    assert np.abs(error_ms(fitted, device)).max() < {"lan": 0.1, "wifi": 0.8, "cellular": 6.0}[link]
+    assert fitted.steps == ()
+
+
+@pytest.mark.parametrize("link", ["lan", "cellular"])
+def test_a_server_that_drifts_away_is_not_believed(link):
+    device = Device()
+
+    fitted = fit(ask(device, link=link, lies_s=(0.0, 1e-9, 0.0), lies_from_s=300.0, lie_drift=3e-4))
+
+    assert fitted.residuals.servers_rejected == ("ntp-1",)
+    assert fitted.steps == ()
+    assert np.abs(error_ms(fitted, device)).max() < {"lan": 0.2, "cellular": 10.0}[link]
+
+
+def test_servers_that_all_disagree_leave_the_map_as_uncertain_as_they_are_apart():
+    device = Device()
+
+    fitted = fit(ask(device, lies_s=(0.0, 0.3, -0.7)))
+
+    _, sigma_ns = fitted.to_utc(np.array([START_NS + 600 * SECOND]))
+    assert sigma_ns[0] >= 0.4e9
+
+
+def test_of_two_servers_that_always_disagree_neither_is_believed():
+    exchanges = exchanges_of(ask(Device(), lies_s=(0.0, 0.3)), EPOCH)
+
+    assert not honest(exchanges).any()
+
+
+@pytest.mark.parametrize("lies_s", [(0.0, 0.3), (-0.2, 0.0)])
+@pytest.mark.parametrize("link", ["lan", "wifi", "cellular"])
+def test_of_two_servers_the_one_that_jumped_is_not_believed(lies_s, link):
+    device = Device(jumps=((300.0, 0.4),))
+
+    fitted = fit(ask(device, link=link, lies_s=lies_s, lies_from_s=900.0), [rows_of(device)])
+
+    assert fitted.residuals.servers_rejected == (f"ntp-{int(np.argmax(np.abs(lies_s)))}",)
+    assert np.abs(error_ms(fitted, device)).max() < 10.0
+
+
+def test_steps_of_the_clock_make_no_server_a_liar():
+    device = Device(jumps=tuple((at_s, 0.5 * (-1) ** (at_s // 100)) for at_s in range(100, 1_800, 100)))
+
+    assert honest(exchanges_of(ask(device), EPOCH)).all()
+
+
+def test_servers_that_are_not_synchronised_are_left_out():
+    device = Device()
+    log = ask(device, lies_s=(0.0, 0.4)).with_columns(
+        stratum=pl.when(pl.col("server_id") == "ntp-1").then(16).otherwise(2)
+    )
+
+    fitted = fit(log)
+
+    assert np.abs(error_ms(fitted, device)).max() < 0.2
+    assert fitted.residuals.num_rejected == log.height // 2
+
+
+def test_a_single_answer_that_is_far_off_moves_nothing():
+    device = Device()
+    log = ask(device, lies_s=(0.0,))
+    odd = pl.int_range(pl.len()) == 40
+    log = log.with_columns(
+        pl.when(odd).then(pl.col("t2_srv", "t3_srv") + 250_000_000).otherwise(pl.col("t2_srv", "t3_srv"))
+    )
+
+    fitted = fit(log)
+
+    assert fitted.steps == ()
+    assert fitted.residuals.num_rejected == 1
+    assert np.abs(error_ms(fitted, device)).max() < 0.2
