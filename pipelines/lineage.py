@@ -11,7 +11,7 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pipelines import registry, runs, tracking
+from pipelines import registry, runs, storage, tracking
 from pipelines.ingest import superseded
 from pipelines.ingest.superseded import Change
 from pipelines.windows import WindowSet
@@ -81,9 +81,8 @@ def _mark(windows: WindowSet | None, changes: list[Change]) -> Mark | None:
     """Compare what a run saw, `None` where this lake does not know it, with what has changed."""
     if windows is None:
         return None
-    seen = frozenset(windows.vehicle_days)
-    later = [c for c in changes if c.table == windows.table and c.version > windows.table_version]
-    later = [change for change in later if change.vehicle_days & seen]
+    source, seen = storage.name_of(windows.table), frozenset(windows.vehicle_days)
+    later = [c for c in changes if c.source == source and c.version > windows.table_version and c.vehicle_days & seen]
     if not later:
         return None
     return Mark(

@@ -15,7 +15,7 @@ from pipelines.errors import ConflictError
 class Change:
     """A commit that changed what was published before."""
 
-    table: str
+    source: str
     version: int
     """Version of the table that the commit made."""
 
@@ -44,7 +44,7 @@ def changes() -> list[Change]:
         stored = storage.read_json(location)
         found.append(
             Change(
-                table=storage.lake("tables", source),
+                source=source,
                 version=int(name.removesuffix(".json")),
                 at=stored["at"],
                 vehicle_days=frozenset((vehicle, day) for vehicle, day in stored["vehicle_days"]),

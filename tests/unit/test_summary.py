@@ -3,8 +3,9 @@ import json
 import pytest
 
 from pipelines import storage
-from pipelines.ingest import landing
+from pipelines.ingest import landing, superseded
 from pipelines.summary import summarise
+from pipelines.windows import load_windows
 
 
 @pytest.fixture
@@ -58,3 +59,17 @@ def test_quarantined_recordings_are_counted_apart(job):
     for area in ("landing", "outcomes", "quarantine"):
         storage.delete_objects(storage.lake(area, "bundle", "sim009"))
     assert facts["recordings"] == "4 published, 1 quarantined"
+
+
+def test_data_that_changed_since_the_training_are_told(job):
+    windows = load_windows(job.windows, parts=())
+    before = summarise(job.plan)["facts"]
+    superseded.record(windows.table, windows.table_version + 1, {windows.vehicle_days[0], ("another", "2026-01-05")})
+
+    facts = summarise(job.plan)["facts"]
+
+    storage.delete_objects(storage.lake("superseded"))
+    assert "changed since" not in before
+    assert facts["changed since"].startswith(
+        f"{' '.join(windows.vehicle_days[0])} (version {windows.table_version} was"
+    )
