@@ -33,6 +33,11 @@ class Calibration:
     times: dict[str, RowTimes] = field(default_factory=dict)
     """By sensor."""
 
+    def own_times(self, sensor: SensorRows) -> RowTimes:
+        """Return the times of a sensor by its device's own clock, whatever that counts from."""
+        own = clock_map.identity_map(sensor.clock_id, method="unchecked", sigma_ns=clock_map.UNCHECKED_SIGMA_NS)
+        return row_times(sensor, self.stamps[sensor.sensor], own)
+
     def with_map(self, recording: Recording, clock: ClockMap) -> "Calibration":
         """Return the calibration with another map for one clock."""
         times = self.times | _times_of_clock(recording, self.stamps, clock.clock_id, clock)

@@ -16,7 +16,7 @@ from pipelines.align import Grid, Track
 from pipelines.clocks.calibrate import Calibration, calibrate
 from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.row_times import RowTimes
-from pipelines.clocks.signal_sync import fit_signal
+from pipelines.clocks.signal_sync import Reference, fit_signal
 from pipelines.ingest.reader import Recording, Refusal, SensorRows
 from pipelines.position import Distance, TrackPosition, Travel
 from pipelines.screen import Readings, Screened, contradicted, out_of_order, screen_sensor
@@ -208,18 +208,15 @@ def _ties(recording: Recording, calibration: Calibration, tracks: dict[str, Trac
     travelled = _travelled(recording, calibration, tracks)
     if not travelled.is_wheel_leading or not _is_tied(calibration, recording.sensors["odo"]):
         return []
-    fits = [
-        fit_signal(
-            sensor.clock_id,
-            tracks[name].t_ns_T,
-            tracks[name].values["speed_mps"],
-            travelled.t_ns_E,
-            travelled.distance_m_E,
-        )
+    reference = Reference(travelled.first_ns, travelled.cell_ns, travelled.distance_m_E, travelled.is_rolling_C)
+    untied = [
+        screen_sensor(sensor, calibration.own_times(sensor)).track
         for name, sensor in recording.sensors.items()
-        if "speed_mps" in tracks[name].values
-        and sensor.clock_id in calibration.maps
-        and not _is_tied(calibration, sensor)
+        if "speed_mps" in tracks[name].values and not _is_tied(calibration, sensor)
+    ]
+    fits = [
+        fit_signal(recording.sensors[track.sensor].clock_id, track.t_ns_T, track.values["speed_mps"], reference)
+        for track in untied
     ]
     return [fit for fit in fits if fit is not None]
 
