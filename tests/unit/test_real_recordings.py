@@ -14,6 +14,7 @@ from pipelines.clocks.fit import fit_exchanges, fit_pairs
 from pipelines.clocks.sides import one_side
 from pipelines.clocks.stamps import read_stamps
 from pipelines.ingest import metropt3, modena
+from pipelines.ingest.ntp_logs import read_ntp_log
 from pipelines.ingest.reader import ClockSpec, Encoding, SensorRows
 from pipelines.sync import synchronise
 
@@ -154,68 +155,62 @@ def test_the_mean_frequency_of_a_real_oscillator_is_found(real_data):
     assert np.abs(clock.to_utc(dev_ns)[0] - utc_ns).max() < 5
 
 
-def as_exchanges(t_ns, offset_ns, delay_ns, server_id):
-    """What a log of offsets and delays says, as exchanges of the clock that wrote it."""
-    half_ns = delay_ns // 2
-    log = pl.DataFrame(
-        {
-            "clock_id": "host",
-            "server_id": server_id,
-            "t1_dev": t_ns - half_ns,
-            "t2_srv": t_ns + offset_ns,
-            "t3_srv": t_ns + offset_ns,
-            "t4_dev": t_ns + half_ns,
-            "stratum": 1,
-        }
-    )
-    return exchanges_of(log, ClockSpec(clock_id="host", kind="epoch", ntp=True))
+HOST = ClockSpec(clock_id="host", kind="epoch", ntp=True)
 
 
 @pytest.fixture(scope="module")
 def peers(real_data):
-    """A day of a server's peerstats: t_ns, peer, offset_ns, delay_ns."""
-    lines = real_data("ntpd-loopstats-peerstats", "peerstats").read_text().splitlines()
-    fields = pl.DataFrame([line.split() for line in lines], orient="row")
-    day_ns = (fields["column_0"].cast(pl.Int64) - MJD_OF_1970) * 86_400 * SECOND_NS
-    return pl.DataFrame(
-        {
-            "t_ns": day_ns + (fields["column_1"].cast(pl.Float64) * 1e9).round().cast(pl.Int64),
-            "peer": fields["column_2"],
-            "offset_ns": (fields["column_4"].cast(pl.Float64) * 1e9).round().cast(pl.Int64),
-            "delay_ns": (fields["column_5"].cast(pl.Float64) * 1e9).round().cast(pl.Int64),
-        }
-    )
+    """A day of a server's peerstats: its own pulse, and three public servers."""
+    rows = read_ntp_log(real_data("ntpd-loopstats-peerstats", "peerstats")).table.rows
+    is_pulse = rows["server_id"].str.starts_with("127.127.")
+    assert (is_pulse.sum(), rows["server_id"].n_unique()) == (10_800, 4)
+    return rows.with_columns(is_pulse=is_pulse)
 
 
-def test_public_servers_tie_a_real_host_to_what_its_own_pulse_says_but_for_their_known_bias(peers):
-    pulse = peers.filter(pl.col("peer").str.starts_with("127.127."))
-    public = peers.filter(~pl.col("peer").str.starts_with("127.127."))
+@pytest.fixture(scope="module")
+def pulse(peers):
+    """Instants of the pulse by the host's clock, and how far the host was off."""
+    found = exchanges_of(peers.filter("is_pulse"), HOST)
+    return found.dev_ns_X, found.offset_ns_X
 
-    clock = fit_exchanges("host", as_exchanges(public["t_ns"], public["offset_ns"], public["delay_ns"], public["peer"]))
 
-    utc_ns, sigma_ns = clock.to_utc(pulse["t_ns"].to_numpy())
-    bias_ms = (utc_ns - pulse["t_ns"].to_numpy() - pulse["offset_ns"].to_numpy()) * 1e-6
-    assert public["peer"].n_unique() == 3
-    assert 0.50 < bias_ms.min() < bias_ms.max() < 0.65  # their means are 0.55, 0.56 and 0.61 ms
+def test_public_servers_tie_a_real_host_to_what_its_own_pulse_says_but_for_their_known_bias(peers, pulse):
+    clock = fit_exchanges("host", exchanges_of(peers.filter(~pl.col("is_pulse")), HOST))
+
+    dev_ns_X, offset_ns_X = pulse
+    utc_ns, sigma_ns = clock.to_utc(dev_ns_X)
+    bias_ms = (utc_ns - dev_ns_X - offset_ns_X) * 1e-6
+    assert 0.50 < bias_ms.min() < bias_ms.max() < 0.65  # the means of the three are 0.55, 0.56 and 0.61 ms
     assert np.median(bias_ms) < 2e-6 * np.median(sigma_ns)  # which the map cannot see, but expects
     assert clock.residuals.floor_ns * 1e-6 > bias_ms.max()
     assert (clock.steps, clock.residuals.servers_rejected) == ((), ())
 
 
-def test_a_pulse_beside_public_servers_decides(peers):
-    clock = fit_exchanges("host", as_exchanges(peers["t_ns"], peers["offset_ns"], peers["delay_ns"], peers["peer"]))
+def test_a_pulse_beside_public_servers_decides(peers, pulse):
+    clock = fit_exchanges("host", exchanges_of(peers, HOST))
 
-    pulse = peers.filter(pl.col("peer").str.starts_with("127.127."))
-    utc_ns, _ = clock.to_utc(pulse["t_ns"].to_numpy())
-    assert np.abs(utc_ns - pulse["t_ns"].to_numpy() - pulse["offset_ns"].to_numpy()).max() < 20_000
+    dev_ns_X, offset_ns_X = pulse
+    assert np.abs(clock.to_utc(dev_ns_X)[0] - dev_ns_X - offset_ns_X).max() < 20_000
 
 
 def test_a_log_with_the_newest_row_first_and_without_some_answers_is_put_in_order(real_data):
     log = pl.read_csv(real_data("ntpd-loopstats-peerstats", "pool_monitor_log.csv"))
     assert (log["ts_epoch"].diff().drop_nulls() <= 0).all()
+    offset_ns, half_ns = ((log[name] * unit).round().cast(pl.Int64) for name, unit in (("offset", 1e9), ("rtt", 5e5)))
+    at_ns = log["ts_epoch"] * SECOND_NS
+    stamps = {
+        "t1_dev": at_ns - half_ns,
+        "t2_srv": at_ns + offset_ns,
+        "t3_srv": at_ns + offset_ns,
+        "t4_dev": at_ns + half_ns,
+    }
 
-    offset_ns, rtt_ns = ((log[name] * unit).round().cast(pl.Int64) for name, unit in (("offset", 1e9), ("rtt", 1e6)))
-    found = as_exchanges(log["ts_epoch"] * SECOND_NS, offset_ns, rtt_ns, log["monitor_id"].cast(pl.String))
+    found = exchanges_of(
+        pl.DataFrame(stamps).with_columns(
+            clock_id=pl.lit("host"), server_id=log["monitor_id"].cast(pl.String), stratum=pl.lit(1)
+        ),
+        HOST,
+    )
 
     assert len(found.dev_ns_X) == len(log) - 290  # so many monitors had no answer
     assert (np.diff(found.utc_ns_X) >= 0).all()
@@ -232,7 +227,8 @@ def test_nine_and_ten_seconds_of_a_real_logger_are_one_period_in_whole_seconds(c
     t_ns_T = compressor.calibration.times["apu"].utc_ns_T
     assert set(np.diff(t_ns_T).tolist()) == {9 * SECOND_NS, 10 * SECOND_NS}
 
-    found = dejitter(t_ns_T, rate_hz=0.1, unit_ns=SECOND_NS, sides=one_side(len(t_ns_T)))
+    none_skipped_T = np.zeros(len(t_ns_T), dtype=np.int64)
+    found = dejitter(t_ns_T, skipped_T=none_skipped_T, rate_hz=0.1, unit_ns=SECOND_NS, sides=one_side(len(t_ns_T)))
 
     period_s = np.diff(found.t_ns_T) * 1e-9
     assert period_s.mean() == pytest.approx(9_901 / 999, abs=0.002)  # 02:45:01 after 999 of them
