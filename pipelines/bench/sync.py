@@ -57,13 +57,13 @@ def run(
                 ("measure_memory", {}),
             )
         )
-    join = asof.run(num_left=num_joined, rounds=rounds)["measured"]
-    joined = {tool: {"asof_rows_per_s": found["rows_per_s"]} for tool, found in join["peers"].items()}
+    join = asof.run(num_left=num_joined, rounds=rounds)
+    joined = {tool: {"asof_rows_per_s": found["rows_per_s"]} for tool, found in join["peer"].items()}
     return judge(
         {
             **fast["ours"],
-            "asof_rows_per_s": join["rows_per_s"],
-            "asof_extra_per_output": join["extra_per_output"],
+            "asof_rows_per_s": join["measured"]["rows_per_s"],
+            "asof_extra_per_output": join["measured"]["extra_per_output"],
             **small,
             **near["ours"],
         },

@@ -32,7 +32,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         bench.run("speed")
 
 
-@pytest.mark.parametrize("name", ["dag_parse", "ingest", "simulate", "asof", "align", "loop"])
+@pytest.mark.parametrize("name", ["dag_parse", "ingest", "simulate", "align", "loop"])
 def test_a_benchmark_returns_ours_and_the_peers_figures_in_the_one_shape(results, name):
     found = results[name]
 
@@ -41,6 +41,16 @@ def test_a_benchmark_returns_ours_and_the_peers_figures_in_the_one_shape(results
     assert all(found["measured"][figure] > 0 and found["peer"][figure] > 0 for figure in found["peer"])
     limited = {figure for limits in found["target"].values() for figure in limits}
     assert set() != limited <= found["measured"].keys() | {"ratio"}
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_join_is_measured_beside_both_libraries_on_the_same_figures(results):
+    found = results["asof"]
+
+    assert found["peer"].keys() == {"pandas", "polars"}
+    for peer in found["peer"].values():
+        assert peer.keys() <= found["measured"].keys()
+        assert peer["rows_per_s"] > 0
     assert json.loads(json.dumps(found)) == found
 
 
