@@ -378,7 +378,8 @@ def _print_synced(report: dict[str, Any]) -> None:
         numbers = (clock["offset_ms"], clock["drift_ppm"], clock["steps_ms"], clock["sigma_max_ms"])
         clocks.add_row(clock_id, clock["method"], *map(_plain, numbers))
     out.print(sensors, clocks)
-    place = ", ".join(f"{name} {_plain(value)}" for name, value in report["position"].items() if name != "slips")
+    facts = report["position"].items()
+    place = ", ".join(f"{name} {_plain(value)}" for name, value in facts if isinstance(value, int | float))
     out.print(f"place: {place}", markup=False, highlight=False, soft_wrap=True)
     for refusal in report["refusals"]:
         err.print(f"refused: {refusal['message']}", style="yellow", markup=False, highlight=False, soft_wrap=True)

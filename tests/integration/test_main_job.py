@@ -1,10 +1,12 @@
 """The main job through the real scheduler and servers: a fleet lands, is ingested, trained on, judged and promoted."""
 
 import json
+import re
 import shutil
 import threading
 import time
 from datetime import date
+from pathlib import Path
 
 import mlflow
 import polars as pl
@@ -254,14 +256,27 @@ def test_the_same_delivery_again_is_not_taken_in(airflow, ingested, fleet):
 
 
 def test_the_task_links_to_its_mlflow_run(services, summary, retrained):
-    url = (
-        f"{services.env['TRACKSIDE_AIRFLOW_URL']}/api/v2/dags/nightly_retrain/dagRuns/"
-        f"{requests.utils.quote(retrained)}/taskInstances/train/links"
-    )
+    links = _links(services.env, f"nightly_retrain/dagRuns/{requests.utils.quote(retrained)}/taskInstances/train/links")
 
-    links = requests.get(url, headers={"Authorization": f"Bearer {_token(services.env)}"}, timeout=30).json()
+    assert links["MLflow run"].endswith(summary["mlflow_run"])
 
-    assert links["extra_links"]["MLflow run"].endswith(summary["mlflow_run"])
+
+def test_a_synchronisation_links_to_a_page_that_leads_to_the_charts_of_its_recordings(services, ingested):
+    run = requests.utils.quote(ingested["second"][0])
+    task = f"ingest_sensors/dagRuns/{run}/taskInstances/vehicle_day.synchronise/links?map_index=0"
+
+    address = _links(services.env, task)["Time and place"]
+
+    (first, *_) = re.findall(r'<a href="(sync/.*?)"', _page(services.env, address))
+    assert "Clocks" in _page(services.env, address.removesuffix("sync.html") + first)
+
+
+def test_the_run_of_a_training_leads_to_the_charts_of_what_it_saw(services, summary, tmp_path):
+    path = mlflow.MlflowClient().download_artifacts(summary["mlflow_run"], "data_reports.json", str(tmp_path))
+
+    reports = json.loads(Path(path).read_text())["reports"]
+    assert reports
+    assert reports[0]["recording_id"] in _page(services.env, reports[0]["address"])
 
 
 def test_the_champion_scores_new_rows_from_the_shell(fleet, summary, tmp_path):
@@ -296,6 +311,19 @@ def test_nothing_talked_to_another_host(talked_to, summary):
 def _quarantined(location):
     objects = storage.list_objects(storage.lake("quarantine", *landing.key_of(location)))
     return [storage.read_json(found) for found in objects if storage.name_of(found) == "report.json"]
+
+
+def _links(env, task):
+    url = f"{env['TRACKSIDE_AIRFLOW_URL']}/api/v2/dags/{task}"
+    return requests.get(url, headers={"Authorization": f"Bearer {_token(env)}"}, timeout=30).json()["extra_links"]
+
+
+def _page(env, address):
+    """A page of ours, which nobody sees who does not say who they are."""
+    assert requests.get(address, timeout=30).status_code == 401
+    answer = requests.get(address, headers={"Authorization": f"Bearer {_token(env)}"}, timeout=30)
+    assert answer.status_code == 200, address
+    return answer.text
 
 
 def _token(env):

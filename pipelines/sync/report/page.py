@@ -65,8 +65,8 @@ def _glance(synced: SyncedRecording) -> dict[str, tuple[str, str]]:
     shown = {
         "Rows": (f"{num_in:,}", f"of {len(synced.rows_in)} sensors"),
         "Used": (f"{num_used / max(num_in, 1):.3%}", f"{num_in - num_used:,} rows rejected"),
-        "Not believed": (f"{_num_screened(synced):,}", "readings, of rows that are used"),
-        "Clocks": (f"{_num_tied(synced)} of {len(synced.clocks)}", "tied to UTC"),
+        "Left out": (f"{_num_screened(synced):,}", "readings of rows that are used"),
+        "Clocks": (f"{_num_tied(synced)} of {len(_stamping(synced))}", "tied to UTC"),
     }
     worst = max(synced.clocks.items(), key=lambda item: item[1]["sigma_max_ms"] or 0.0, default=None)
     if worst is not None and worst[1]["sigma_max_ms"] is not None:
@@ -93,15 +93,22 @@ def _num_tied(synced: SyncedRecording) -> int:
     return sum(facts["method"] != "unchecked" for facts in synced.clocks.values())
 
 
+def _stamping(synced: SyncedRecording) -> set[str]:
+    """Clocks that stamp a sensor, with a map or without."""
+    return {sensor.clock_id for sensor in synced.recording.sensors.values()}
+
+
 def _warnings(synced: SyncedRecording) -> list[str]:
     """What a person should know before believing any of it."""
     unchecked = [clock_id for clock_id, facts in synced.clocks.items() if facts["method"] == "unchecked"]
-    tied = {sensor.clock_id for sensor in synced.recording.sensors.values()} - synced.clocks.keys()
     lying = {server for facts in synced.clocks.values() for server in facts["servers_rejected"]}
     return [
         *(f"Not read: {refusal.message}" for refusal in synced.refusals),
         *(f"Nothing ties clock {clock_id} to UTC: its stamps are believed as they are." for clock_id in unchecked),
-        *(f"Clock {clock_id} has no map: the rows that it stamps have no place in time." for clock_id in sorted(tied)),
+        *(
+            f"Clock {clock_id} has no map: the rows that it stamps have no place in time."
+            for clock_id in sorted(_stamping(synced) - synced.clocks.keys())
+        ),
         *(f"Server {server} contradicts the others and is not believed." for server in sorted(lying)),
         *([] if np.isfinite(synced.where.line_m_E).any() else ["Nothing tells where on the line this was recorded."]),
     ]

@@ -6,16 +6,18 @@ Shape suffix: T = rows of one sensor by instant.
 import numpy as np
 
 from pipelines.align import Track
+from pipelines.screen.reasons import Reason, code
 from pipelines.sync.flow import SyncedRecording
 from pipelines.sync.report.charts import Axis, Marks, Spans, timeline
 from pipelines.sync.report.elements import Cell, duration, section, table
 
+MISSING = code(Reason.MISSING)
 GAP_PERIODS = 5.0
 """Rows further apart than this many periods have a gap between them."""
 
 
 def sensors(synced: SyncedRecording, x: Axis, first_ns: int) -> str:
-    """Coverage over time, rows by fate, and readings that were not believed."""
+    """Coverage over time, rows by fate, and readings that were left out."""
     gaps = {name: _gaps(track) for name, track in synced.tracks.items()}
     return section(
         "sensors",
@@ -26,12 +28,12 @@ def sensors(synced: SyncedRecording, x: Axis, first_ns: int) -> str:
             x=x,
             note=f"A gap is longer than {GAP_PERIODS:g} periods of the sensor.",
         ),
-        f'<div class="charts"><div>{_fates(synced, gaps)}</div><div>{_not_believed(synced)}</div></div>',
+        f'<div class="tables"><div>{_fates(synced, gaps)}</div><div>{_left_out(synced)}</div></div>',
     )
 
 
 def _presence(synced: SyncedRecording, name: str, gaps: np.ndarray, first_ns: int) -> list[Spans | Marks]:
-    """Stretches with rows; events one by one; readings that were not believed on top."""
+    """Stretches with rows; events one by one; readings that were left out on top."""
     track = synced.tracks[name]
     at_s_T = (track.t_ns_T - first_ns) * 1e-9
     if not len(at_s_T):
@@ -41,7 +43,8 @@ def _presence(synced: SyncedRecording, name: str, gaps: np.ndarray, first_ns: in
     fault_T = synced.value_faults[name][synced.times[name].used]
     return [
         Spans(at_s_T[np.r_[0, gaps + 1]], at_s_T[np.r_[gaps, len(at_s_T) - 1]], "rows", 2),
-        Marks(at_s_T[fault_T > 0], "reading not believed", 1),
+        Marks(at_s_T[fault_T == MISSING], "reading missing", 7),
+        Marks(at_s_T[(fault_T > 0) & (fault_T != MISSING)], "reading not believed", 1),
     ]
 
 
@@ -72,7 +75,7 @@ def _fates(synced: SyncedRecording, gaps: dict[str, np.ndarray]) -> str:
     return table("Rows: those that are not used have no place in time, for the reason named", head, rows)
 
 
-def _not_believed(synced: SyncedRecording) -> str:
+def _left_out(synced: SyncedRecording) -> str:
     rows: list[list[Cell]] = [
         [sensor, channel, reason.replace("_", " "), count]
         for sensor, channels in synced.screened.items()
@@ -82,5 +85,5 @@ def _not_believed(synced: SyncedRecording) -> str:
     if not rows:
         return ""
     return table(
-        "Readings not believed: their rows are used without them", ["sensor", "channel", "reason", "readings"], rows
+        "Readings left out: their rows are used without them", ["sensor", "channel", "reason", "readings"], rows
     )
