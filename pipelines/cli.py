@@ -146,12 +146,14 @@ def sync(
         report = steps.sync(bundle, out=str(to), on_progress=on_progress)
     if json_:
         _print_json(report)
-        return
-    for recording in report.get("recordings", [report]):
-        _print_synced(recording)
-    for failed in report.get("failed", []):
-        err.print(f"not used: {failed}", style="yellow", markup=False, highlight=False, soft_wrap=True)
-    out.print(f"written to {to}", markup=False, highlight=False, soft_wrap=True)
+    else:
+        for recording in report.get("recordings", [report]):
+            _print_synced(recording)
+        for failed in report.get("failed", []):
+            err.print(f"not used: {failed}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"written to {to}", markup=False, highlight=False, soft_wrap=True)
+    if report.get("failed"):
+        raise typer.Exit(1)
 
 
 @app.command()

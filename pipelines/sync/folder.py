@@ -2,7 +2,8 @@
 
 DIR/rows.parquet       instant, place and reason of every row of every sensor (see `rows`)
     aligned.parquet    all channels on one time base
-    report.html        the same for a person, with charts (see `report`)
+    clock_maps.json    the map of every clock, by its name, to be used again (`ClockMap.from_json`)
+    report.html        the numbers for a person, with charts (see `report`)
     report.json        the numbers: clocks, sensors, position, coverage, refusals; written last
 
 All are written under other names first, so that a crash leaves the old files or the new ones.
@@ -22,7 +23,7 @@ from pipelines.sync.flow import OnProgress, SyncedRecording, synchronise, unhear
 from pipelines.sync.report import page
 from pipelines.sync.rows import write_rows
 
-ROWS, ALIGNED, PAGE, REPORT = "rows.parquet", "aligned.parquet", "report.html", "report.json"
+ROWS, ALIGNED, MAPS, PAGE, REPORT = "rows.parquet", "aligned.parquet", "clock_maps.json", "report.html", "report.json"
 
 
 def sync(uri: str, out: str, on_progress: OnProgress = unheard) -> dict[str, Any]:
@@ -76,15 +77,21 @@ def _write(recording: Recording, out: str, on_progress: OnProgress) -> dict[str,
         raise RecordingError(f"{recording.recording_id}: no row has a place in time: {_why(synced)}")
     report = _report(synced)
     with ExitStack() as files:
-        report_at, page_at, aligned_at, rows_at = (
-            files.enter_context(storage.replacement(storage.join(out, name))) for name in (REPORT, PAGE, ALIGNED, ROWS)
+        report_at, page_at, maps_at, aligned_at, rows_at = (
+            files.enter_context(storage.replacement(storage.join(out, name)))
+            for name in (REPORT, PAGE, MAPS, ALIGNED, ROWS)
         )
         write_rows(rows_at, synced, on_progress)
         synced.aligned.write_parquet(aligned_at, compression="zstd", compression_level=1)
+        maps_at.write_text(_saved_maps(synced))
         on_progress("draw", PAGE)
-        page_at.write_text(page(synced, beside={name: name for name in (ROWS, ALIGNED, REPORT)}))
+        page_at.write_text(page(synced, beside={name: name for name in (ROWS, ALIGNED, MAPS, REPORT)}))
         report_at.write_text(json.dumps(report, indent=1, allow_nan=False))
     return report
+
+
+def _saved_maps(synced: SyncedRecording) -> str:
+    return json.dumps({clock_id: json.loads(clock.to_json()) for clock_id, clock in synced.calibration.maps.items()})
 
 
 def _report(synced: SyncedRecording) -> dict[str, Any]:

@@ -47,6 +47,23 @@ def test_sync_prints_its_report_as_one_json_object_and_nothing_else(trackside, f
     assert json.loads(out) == storage.read_json(f"{tmp_path}/out/report.json")
 
 
+def test_of_several_recordings_one_that_fails_does_not_stop_the_others_and_is_exit_code_1(trackside, fleet, tmp_path):
+    good, broken = (next(day.iterdir()) for day in sorted((fleet / "bundles" / "sim001").iterdir())[:2])
+    for bundle in (good, broken):
+        shutil.copytree(bundle, tmp_path / "drop" / bundle.name)
+    for path in (tmp_path / "drop" / broken.name).iterdir():
+        if path.name != "meta.json":
+            path.write_bytes(b"")
+
+    code, out, _ = trackside("sync", tmp_path / "drop", "--out", tmp_path / "out", "--json")
+
+    report = json.loads(out)
+    assert code == 1
+    assert [recording["recording_id"] for recording in report["recordings"]] == [good.name]
+    assert len(report["failed"]) == 1
+    assert broken.name in report["failed"][0]
+
+
 def test_a_bundle_that_cannot_be_synchronised_is_one_message_and_exit_code_1(trackside, tmp_path):
     (tmp_path / "meta.json").write_text("{")
 

@@ -1,14 +1,16 @@
 import json
 import shutil
 
+import numpy as np
 import polars as pl
 import pytest
 
 from pipelines import storage
+from pipelines.clocks.clock_map import ClockMap
 from pipelines.errors import ObjectNotFoundError, RecordingError
 from pipelines.sync import folder
 
-FILES = {"rows.parquet", "aligned.parquet", "report.html", "report.json"}
+FILES = {"rows.parquet", "aligned.parquet", "clock_maps.json", "report.html", "report.json"}
 
 
 @pytest.fixture
@@ -45,6 +47,17 @@ def test_clocks_are_reported_with_their_servers_and_the_instants_of_their_steps(
         assert len(clock["steps_ms"]) == len(clock["steps_t_utc_ns"])
         counted = {server["server"]: server["num_exchanges"] for server in clock["servers"]}
         assert counted == dict(logged.filter(clock_id=clock_id)["server_id"].value_counts().iter_rows())
+
+
+def test_saved_maps_give_the_rows_their_instants_again(bundle, tmp_path):
+    folder.sync(str(bundle), str(tmp_path / "out"))
+
+    saved = json.loads((tmp_path / "out" / "clock_maps.json").read_text())["control"]
+    rows = pl.read_parquet(tmp_path / "out" / "rows.parquet").filter(sensor="odo")
+    stamps_ns = pl.read_csv(bundle / "odo.csv")["ts"].to_numpy() * 1_000_000
+    mapped_ns, _ = ClockMap.from_json(json.dumps(saved)).to_utc(stamps_ns)
+    apart_ms = np.abs((rows["t_utc_ns"].to_numpy() - mapped_ns) * 1e-6)
+    assert np.nanmedian(apart_ms) < 10.0  # what is left is the jitter of the stamps
 
 
 def test_slips_are_reported_with_their_place(bundle, tmp_path):
