@@ -67,7 +67,7 @@ class SyncedRecording:
     """Rows by sensor and reason."""
 
     screened: dict[str, dict[str, dict[str, int]]]
-    """Readings that are not believed, by sensor, channel and reason; their rows are used."""
+    """Readings that are missing or not believed, by sensor, channel and reason; their rows are used."""
 
     out_of_order: dict[str, int]
     """Used rows that were stored after a later one, by sensor; they are in their turn."""
