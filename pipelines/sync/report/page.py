@@ -7,7 +7,6 @@ from html import escape
 import numpy as np
 
 from pipelines.clocks.clock_map import VERSION
-from pipelines.screen import Reason
 from pipelines.sync.flow import SyncedRecording
 from pipelines.sync.report.charts import time_axis
 from pipelines.sync.report.clocks import clocks
@@ -86,11 +85,7 @@ def _glance(synced: SyncedRecording) -> dict[str, tuple[str, str]]:
 
 def _num_screened(synced: SyncedRecording) -> int:
     return sum(
-        count
-        for channels in synced.screened.values()
-        for counts in channels.values()
-        for reason, count in counts.items()
-        if reason != Reason.MISSING
+        count for channels in synced.screened.values() for counts in channels.values() for count in counts.values()
     )
 
 
