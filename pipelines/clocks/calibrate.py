@@ -34,8 +34,8 @@ class Calibration:
     """By sensor."""
 
     def own_times(self, sensor: SensorRows) -> RowTimes:
-        """Return the times of a sensor by its device's own clock, whatever that counts from."""
-        own = clock_map.identity_map(sensor.clock_id, method="unchecked", sigma_ns=clock_map.UNCHECKED_SIGMA_NS)
+        """Return the times of a sensor by its device's own clock, whatever that counts from, on the sensor's beat."""
+        own = clock_map.identity_map(sensor.clock_id, method="signal", sigma_ns=clock_map.UNCHECKED_SIGMA_NS)
         return row_times(sensor, self.stamps[sensor.sensor], own)
 
     def with_map(self, recording: Recording, clock: ClockMap) -> "Calibration":

@@ -16,7 +16,7 @@ import numpy as np
 from pipelines.clocks.clock_map import BEYOND_NS, ClockMap, Residuals, Segment
 from pipelines.compiled import compiled
 
-SMOOTH_S = 1.0
+SMOOTH_S = 2.0
 """The reference's speed is the distance over this long, centred."""
 
 CELL_NS = 100_000_000

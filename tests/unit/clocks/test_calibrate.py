@@ -114,6 +114,20 @@ def test_a_tick_counter_without_any_tie_has_no_clock():
     assert calibration.times["pneu"].num_rejected == {"no_clock": 100}
 
 
+def test_times_by_a_sensors_own_clock_are_on_its_beat():
+    """As they will be once the clock is tied: who ties it by late stamps puts the rows earlier by the mean delay."""
+    random = np.random.default_rng(4)
+    turns_ms = np.arange(0, 600_000, 100)
+    stamped_ms = np.rint(turns_ms + random.exponential(4.0, len(turns_ms))).astype(np.int64)
+    sensor = pressure((START_MS + stamped_ms).tolist())
+    calibration = calibrate(recording({"pneu": sensor}))
+
+    own = calibration.own_times(sensor)
+
+    assert np.median(stamped_ms - turns_ms) > 2.0
+    assert np.abs((own.utc_ns_T - START_MS * 10**6) * 1e-6 - turns_ms).max() < 1.0
+
+
 def test_a_node_clock_is_tied_by_pairs_of_device_time_and_utc():
     uptime_ns = (np.arange(0, 60, 0.1) * 1e9).astype(np.int64)
     pairs = pl.DataFrame(
