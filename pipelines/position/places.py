@@ -10,8 +10,9 @@ import polars as pl
 from scipy import ndimage
 
 from pipelines.align import Track
+from pipelines.position.cells import runs
 from pipelines.position.centre_line import Candidates, CentreLine, follow
-from pipelines.position.travel import Travel, runs
+from pipelines.position.travel import Travel
 
 UNKNOWN_HDOP = 2.0
 OFF_ROUTE_S, OFF_ROUTE_FIXES = 20.0, 10

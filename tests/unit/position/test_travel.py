@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pipelines.position.distance import Distance
-from pipelines.position.travel import runs, sums, travel
+from pipelines.position.travel import travel
 
 SECOND = 10**9
 END_S = 1_000.0
@@ -186,8 +186,3 @@ def test_a_recording_of_one_instant_has_no_way():
     travelled = travel(None, [], first_ns=7 * SECOND, last_ns=7 * SECOND)
 
     assert travelled.distance_at(np.array([7 * SECOND])).tolist() == [0.0]
-
-
-def test_sums_are_centred_and_take_nothing_from_beyond_the_ends():
-    assert sums(np.array([1.0, 2.0, 4.0, 8.0]), 3).tolist() == [3.0, 7.0, 14.0, 12.0]
-    assert runs(np.zeros(4, dtype=bool)) == []

@@ -406,6 +406,12 @@ def test_where_nothing_was_measured_there_is_no_place_and_a_reason():
         assert found.stats["num_gated"] == found.stats["num_fixes"]
 
 
+def test_a_recording_that_tells_nothing_of_motion_is_not_followed_cell_by_cell():
+    apu = track("tmp", np.arange(0.0, 80_000.0, 10.0), rate_hz=0.1, bearing_c=np.zeros(8_000))
+
+    assert len(travel_of({"tmp": apu}, {}, speeds=[]).t_ns_E) == 2
+
+
 def test_outside_the_recording_there_is_no_place():
     found = locate({"odo": odometer(), "gnss": satellites()})
 
@@ -462,3 +468,46 @@ def test_between_two_measurements_there_is_always_a_place_and_a_sigma(gaps, miss
 
 def rows_of(own, is_kept):
     return replace(own, t_ns_T=own.t_ns_T[is_kept], values={name: x[is_kept] for name, x in own.values.items()})
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num_rows=st.integers(0, 60), same_time=st.booleans())
+def test_whatever_the_sensors_say_there_is_a_result(seed, num_rows, same_time):
+    random = np.random.default_rng(seed)
+
+    def some(name, rate_hz, **values):
+        t_s = np.zeros(num_rows) if same_time else np.sort(random.choice([1.0, 100.0, 1e4]) * random.random(num_rows))
+        return track(name, t_s, rate_hz=rate_hz, **values)
+
+    def garbage(*choices):
+        noise = random.normal(0.0, random.choice([0.0, 1e-3, 10.0]), num_rows)
+        return random.choice([*choices, np.nan], size=num_rows) + noise
+
+    tracks = {
+        "odo": some("odo", 10.0, pulses=np.abs(garbage(0.0, 7.0, 65_535.0))),
+        "dop": some("dop", 20.0, speed_mps=garbage(0.0, 20.0, 119.0)),
+        "gnss": some(
+            "gnss",
+            1.0,
+            lat_deg=np.clip(garbage(46.9, 47.0, 0.0), -90.0, 90.0),
+            lon_deg=garbage(7.4, 7.6, -179.0),
+            speed_mps=garbage(0.0, 20.0),
+            hdop=np.abs(garbage(1.0, 99.0)),
+            fix=random.choice([0.0, 2.0, 3.0], size=num_rows),
+        ),
+        "evt": some(
+            "evt",
+            None,
+            kind=random.choice(np.array(["balise", "door_open", ""], dtype=object), size=num_rows),
+            ref=random.choice(np.array(["B0", "B1", ""], dtype=object), size=num_rows),
+        ),
+    }
+    balises = pl.DataFrame({"ref": ["B0", "B1", "B1"], "line_m": [2_000.0, 9_000.0, 9_500.0]})
+
+    found = locate(tracks, balises=balises)
+
+    t_ns = START_NS + np.arange(0, 10_000, 97) * SECOND
+    place_m, sigma_m = found.at(t_ns)
+    assert (np.isnan(place_m) == (found.reason_at(t_ns) > 0)).all()
+    assert (np.isnan(sigma_m) == np.isnan(place_m)).all()
+    assert not (sigma_m < 0.0).any()
