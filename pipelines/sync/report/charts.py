@@ -249,9 +249,14 @@ def _key(layer: Layer) -> str:
 def _ticks(axis: Axis, side: str) -> str:
     places = axis.scaled(np.array([value for value, _ in axis.ticks]))
     return "".join(
-        f'<span style="{side}:{100 * place:.2f}%">{escape(text)}</span>'
+        f'<span{_at_edge(place)} style="{side}:{100 * place:.2f}%">{escape(text)}</span>'
         for place, (_, text) in zip(places, axis.ticks, strict=True)
     )
+
+
+def _at_edge(place: float) -> str:
+    """Mark a label that would stand out beyond the picture if it were centred."""
+    return ' class="first"' if place < 0.04 else ' class="last"' if place > 0.96 else ""
 
 
 def _polyline(x_N: np.ndarray, y_N: np.ndarray, max_gap: float) -> str:

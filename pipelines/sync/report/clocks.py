@@ -123,7 +123,7 @@ def _residuals(clock: ClockMap, measured: Measured, x: Axis, first_ns: int) -> s
     usual_ns = float(np.percentile(believed_ns, 98)) if len(believed_ns) else 0.0
     reach_ns = max(1.2 * usual_ns, 1.3 * SIGMAS * _largest(sigma_ns_N))
     unit, size_ns = _unit(np.array([reach_ns]))
-    y = number_axis(f"exchange − map, {unit}", np.array([-reach_ns, reach_ns]) / size_ns)
+    y = number_axis(f"measured − map, {unit}", np.array([-reach_ns, reach_ns]) / size_ns)
     floor_ns = clock.residuals.floor_ns
     layers: list[Layer] = [
         Band(at_s_N, -SIGMAS * sigma_ns_N / size_ns, SIGMAS * sigma_ns_N / size_ns, f"map ± {SIGMAS:g} σ", 6),

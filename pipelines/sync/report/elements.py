@@ -109,9 +109,11 @@ def duration(seconds: float) -> str:
     """A time span in the unit that suits it.
 
     Example:
-        >>> [duration(s) for s in (0.0000021, -0.0123, 12.0, 754.0, 9000.0)]
-        ['2.1 µs', '-12.3 ms', '12 s', '12.6 min', '2.5 h']
+        >>> [duration(s) for s in (0.0, 0.0000021, -0.0123, 12.0, 754.0, 9000.0)]
+        ['0 s', '2.1 µs', '-12.3 ms', '12 s', '12.6 min', '2.5 h']
     """
+    if seconds == 0.0:
+        return "0 s"
     for unit, size in (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0)):
         limit = {"µs": 1e-3, "ms": 1.0, "s": 120.0, "min": 7200.0}[unit]
         if abs(seconds) < limit:

@@ -78,7 +78,7 @@ def _glance(synced: SyncedRecording) -> dict[str, tuple[str, str]]:
         nominal_m = synced.recording.meta["wheel_nominal_diameter_m"]
         change = place["wheel_diameter_m"] / nominal_m - 1.0
         shown["Wheel diameter"] = (f"{1000 * place['wheel_diameter_m']:.1f} mm", f"{change:+.2%} of nominal")
-    if place.get("slip_s") is not None:
+    if synced.wheels is not None:
         shown["Slip and slide"] = (duration(float(place["slip_s"])), "of this trip")
     return shown
 

@@ -41,21 +41,27 @@ def speeds(synced: SyncedRecording, x: Axis, first_ns: int) -> str:
     found = _speeds(synced)
     if not found:
         return ""
-    zoom_ns = _liveliest(found)
-    close = time_axis(zoom_ns, zoom_ns + round(ZOOM_S * 1e9))
     y = number_axis("m/s", np.concatenate([own.speed_mps_T for own in found]), include=[0.0])
-    before = [_line(own, own.stamp_ns_T, zoom_ns, colour) for colour, own in enumerate(found, start=2)]
-    after = [_line(own, own.t_ns_T, zoom_ns, colour) for colour, own in enumerate(found, start=2)]
     whole = [_line(own, own.t_ns_T, first_ns, colour) for colour, own in enumerate(found, start=2)]
     return section(
         "speed",
         "Speed on one time base",
-        '<div class="charts">',
-        chart("Before: by the stamps of each device", before, x=close, y=y, note=_shifts(found)),
-        chart("After: by corrected instants", after, x=close, y=y, note="The 40 s in which speed changed most."),
-        '<div class="wide">',
-        chart("The whole recording, after", whole, x=x, y=y),
-        "</div></div>",
+        _compared(found, y) if len(found) > 1 else "",
+        chart("The whole recording, by corrected instants", whole, x=x, y=y),
+    )
+
+
+def _compared(found: list[_Speed], y: Axis) -> str:
+    """The same readings before and after, where a difference in time shows best."""
+    zoom_ns = _liveliest(found)
+    close = time_axis(zoom_ns, zoom_ns + round(ZOOM_S * 1e9))
+    before = [_line(own, own.stamp_ns_T, zoom_ns, colour) for colour, own in enumerate(found, start=2)]
+    after = [_line(own, own.t_ns_T, zoom_ns, colour) for colour, own in enumerate(found, start=2)]
+    return (
+        '<div class="charts">'
+        + chart("Before: by the stamps of each device", before, x=close, y=y, note=_shifts(found))
+        + chart("After: by corrected instants", after, x=close, y=y, note="The 40 s in which speed changed most.")
+        + "</div>"
     )
 
 

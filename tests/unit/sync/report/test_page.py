@@ -163,6 +163,16 @@ def test_slips_are_listed_by_time_and_drawn_on_the_way(html, synced):
     assert sum(path.count("M") for path in re.findall(r'<path class="span c\d" d="(.*?)"', way)) == len(slips)
 
 
+def test_one_speed_alone_is_not_compared(short):
+    sensors = {name: short.sensors[name] for name in ("gnss", "pneu")}
+
+    html = page(synchronise(replace(short, sensors=sensors)))
+
+    assert "The whole recording, by corrected instants" in html
+    assert "Before: " not in html
+    assert "Slip and slide" not in html
+
+
 def test_what_was_not_read_is_said_with_its_reason_and_escaped(short):
     refusal = Refusal(thing="sensor odo", reason="file_missing", message="odo.csv is <not> there")
 
