@@ -13,11 +13,13 @@ from pipelines.clocks import clock_map, fit
 from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.exchanges import exchanges_of
 from pipelines.clocks.placing import RowStream
-from pipelines.clocks.row_times import RowTimes, row_times
+from pipelines.clocks.row_times import TIED, RowTimes, row_times
 from pipelines.clocks.stamps import NEAR_NS, RowFault, Stamps, in_round_of, read_stamps
 from pipelines.ingest.reader import ClockSpec, Encoding, Recording, SensorRows
 
 GPS_SIGMA_NS = 1e3
+USUAL_JITTER_NS = 3e6
+"""How late a computer stamps what it reads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +37,7 @@ class Calibration:
 
     def own_times(self, sensor: SensorRows) -> RowTimes:
         """Return the times of a sensor by its device's own clock, whatever that counts from, on the sensor's beat."""
-        own = clock_map.identity_map(sensor.clock_id, method="signal", sigma_ns=clock_map.UNCHECKED_SIGMA_NS)
+        own = clock_map.identity_map(sensor.clock_id, method="own", sigma_ns=clock_map.UNCHECKED_SIGMA_NS)
         return row_times(sensor, self.stamps[sensor.sensor], own)
 
     def with_map(self, recording: Recording, clock: ClockMap) -> "Calibration":
@@ -119,14 +121,17 @@ def _times_of_clock(
 ) -> dict[str, RowTimes]:
     """Map the rows of all sensors of one clock.
 
-    A sensor without a beat cannot show how late its stamps are; those of the same device are taken for it.
+    A sensor without a beat cannot show how late its stamps are; those of the same device are taken for it, or else what
+    is usual.
     """
     times = {
         name: row_times(sensor, stamps[name], fitted)
         for name, sensor in recording.sensors.items()
         if sensor.clock_id == clock_id
     }
-    jitter_ns = max(own.jitter_ns for own in times.values())
+    if fitted is None or fitted.method not in TIED:
+        return times
+    jitter_ns = max(own.jitter_ns for own in times.values()) or USUAL_JITTER_NS
     return {
         name: own if own.jitter_ns else replace(own, sigma_ns_T=np.hypot(own.sigma_ns_T, jitter_ns))
         for name, own in times.items()

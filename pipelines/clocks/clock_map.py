@@ -98,7 +98,7 @@ class ClockMap:
 
     clock_id: str
     method: str
-    """`exchanges`, `pairs`, `gps`, `signal`, or `unchecked`."""
+    """`exchanges`, `pairs`, `gps`, `signal`, `unchecked` (believed), or `own` (the device's time as it is)."""
 
     segments: tuple[Segment, ...]
     steps: tuple[Step, ...] = ()

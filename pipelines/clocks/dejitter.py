@@ -107,11 +107,13 @@ def dejitter(
 
 
 def _period_ns(t_ns_T: np.ndarray, nominal_ns: float) -> float:
-    """Mean period over stretches that lost no row; nominal where the rows are nothing like it."""
+    """Mean period over stretches that lost no row; where that is nothing like nominal, that of most rows."""
     passed_ns = t_ns_T[STRETCH_ROWS:] - t_ns_T[:-STRETCH_ROWS]
     usual_ns = float(np.median(passed_ns))
-    period_ns = float(passed_ns[np.abs(passed_ns - usual_ns) < nominal_ns / 2].mean()) / STRETCH_ROWS
-    return period_ns if abs(period_ns - nominal_ns) < PERIOD_OFF * nominal_ns else nominal_ns
+    period_ns = float(passed_ns[np.abs(passed_ns - usual_ns) <= nominal_ns / 2].mean()) / STRETCH_ROWS
+    if abs(period_ns - nominal_ns) < PERIOD_OFF * nominal_ns:
+        return period_ns
+    return max(float(np.median(np.diff(t_ns_T))), 1.0)
 
 
 def _sigma_ns(t_ns_T: np.ndarray, period_ns: float, unit_ns: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from pipelines.clocks.clock_map import ClockMap
+from pipelines.clocks.clock_map import BEYOND_NS, ClockMap
 from pipelines.clocks.dejitter import Dejittered, dejitter
 from pipelines.clocks.sides import Sides, find_sides
 from pipelines.clocks.stamps import NO_STAMP, UNORDERED_SHARE, RowFault, Stamps, in_round_of
@@ -18,6 +18,9 @@ FAULTS = tuple(RowFault)
 """`fault_T` counts these from 1; 0 is a good row."""
 
 TIED = ("exchanges", "pairs", "signal")
+"""Methods of maps that were fitted to something that ties the clock to UTC."""
+
+EVEN = (*TIED, "own")
 """Methods of maps under which the rows of a beat come out evenly: what is uneven is the delay of their stamps."""
 
 BESIDE_STEP_MAX_NS = 4_000_000
@@ -90,10 +93,11 @@ def row_times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> Ro
     utc_ns_T, sigma_ns_T = fitted.to_utc(dev_ns_T)
     latency_ns = round(sensor.latency_ms * 1e6)
     utc_ns_T -= latency_ns
+    fault_T[_is_beyond(dev_ns_T, fitted)] = _code(RowFault.NO_CLOCK)
     fault_T[is_bad_T] = _code(RowFault.BAD_STAMP)
-    fault_T[_repeats(sensor, utc_ns_T, is_bad_T)] = _code(RowFault.DUPLICATE)
+    fault_T[_repeats(sensor, utc_ns_T, fault_T > 0)] = _code(RowFault.DUPLICATE)
     jitter_ns = 0.0
-    if fitted.method in TIED:
+    if fitted.method in EVEN:
         good = _in_turn(np.flatnonzero(fault_T == 0), utc_ns_T)
         turn_T = np.cumsum(fault_T != _code(RowFault.DUPLICATE))
         skipped_T = np.maximum(np.diff(turn_T[good], prepend=0) - 1, 0)
@@ -108,6 +112,15 @@ def row_times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> Ro
 
 def _code(fault: RowFault) -> int:
     return FAULTS.index(fault) + 1
+
+
+def _is_beyond(dev_ns_T: np.ndarray, fitted: ClockMap) -> np.ndarray:
+    """Tell which rows are so far from all that the map was fitted to that it says nothing about them."""
+    if fitted.method not in TIED:
+        return np.zeros(len(dev_ns_T), dtype=bool)
+    first_ns = min(segment.measured_ns[0] for segment in fitted.segments)
+    last_ns = max(segment.measured_ns[1] for segment in fitted.segments)
+    return np.asarray((dev_ns_T < first_ns - BEYOND_NS) | (dev_ns_T > last_ns + BEYOND_NS))
 
 
 def _by_instant(rows: np.ndarray, utc_ns_T: np.ndarray) -> np.ndarray:

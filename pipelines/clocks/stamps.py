@@ -19,6 +19,9 @@ from pipelines.ingest.reader import Encoding, SensorRows
 
 GPS_EPOCH_UNIX_S = 315_964_800
 GPS_ROLLOVER_WEEKS = 1024
+GPS_HINT_WEEKS = 4
+"""A recording begins less than this from the hint, and lasts no longer."""
+
 WEEK_S = 7 * 86_400
 TICKS_MODULUS_NS = 2**32 * 1_000
 NO_STAMP = -(2**63)
@@ -115,6 +118,9 @@ def follow(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose among the alternatives of every stamp, and mark the stamps that no alternative makes plausible.
 
+    A few rows that agree with each other may be a batch that was stored late, if they lie within the recording so far.
+    If they go on before it or after it and the rows then return, or if their stamps stand still, they are spoilt.
+
     Args:
         stamp_T: Stamps, `NO_STAMP` where there is none.
         other_T: The second reading of each stamp; equal to the first where there is none.
@@ -130,6 +136,8 @@ def follow(
     is_bad_T = np.zeros(n, dtype=np.bool_)
     typical = _typical(stamp_T, other_T, modulus_ns, near_ns)
     trusted = _nearest(stamp_T[typical], other_T[typical], modulus_ns, start_ns) if typical >= 0 else NO_STAMP
+    first = trusted
+    left, left_row = NO_STAMP, 0
     suspect, num_suspect = NO_STAMP, 0
     suspect_rows = np.empty(CONFIRMING_ROWS, dtype=np.int64)
     for i in range(n):
@@ -139,20 +147,26 @@ def follow(
         near = _nearest(stamp_T[i], other_T[i], modulus_ns, trusted)
         dev_ns_T[i] = near
         if abs(near - trusted) <= near_ns:
-            trusted, num_suspect = near, 0
+            trusted, num_suspect = max(trusted, near), 0  # one that is late, or false, must not draw it back
             continue
+        is_bad_T[i] = True
         if num_suspect > 0:
             again = _nearest(stamp_T[i], other_T[i], modulus_ns, suspect)
+            if again == suspect:
+                continue
             if abs(again - suspect) > near_ns:
                 num_suspect = 0
             else:
                 dev_ns_T[i] = near = again
-        is_bad_T[i] = True
         suspect_rows[num_suspect] = i
         suspect, num_suspect = near, num_suspect + 1
         if num_suspect == CONFIRMING_ROWS:
             is_bad_T[suspect_rows] = False
-            trusted, num_suspect = suspect, 0
+            is_back = left != NO_STAMP and abs(near - left) <= 2 * near_ns and i - left_row <= NEAR_PERIODS
+            if is_back and (trusted > near + near_ns or trusted < first - near_ns):
+                is_bad_T[left_row : suspect_rows[0]] = True
+            left, left_row = trusted, suspect_rows[0]
+            trusted, num_suspect = near, 0
     return dev_ns_T, is_bad_T
 
 
@@ -191,16 +205,20 @@ def _integers(column: pl.Series, unit_ns: int) -> np.ndarray:
 
 
 def _gps_to_utc_ns(rows: pl.DataFrame, gps_minus_utc_s: int, hint_utc_ns: int | None) -> np.ndarray:
-    """UTC from week and time of week; a receiver that counts weeks modulo 1024 is put into the epoch of the hint."""
-    week, tow_ns = rows["gps_week"].cast(pl.Int64), _integers(rows["tow_ms"], 1_000_000)
-    week_T = week.fill_null(0).clip(0, 10_000).to_numpy()
-    if hint_utc_ns is not None and len(week_T):
+    """UTC from week and time of week.
+
+    Weeks may be counted modulo 1024: each is put into the epoch of the hint. One that is then still far from it is a
+    receiver's guess before it knew, often week 0.
+    """
+    week_T = rows["gps_week"].cast(pl.Int64).fill_null(0).clip(0, 10_000).to_numpy()
+    tow_ns_T = _integers(rows["tow_ms"], 1_000_000)
+    is_unknown_T = (week_T == 0) | (tow_ns_T == NO_STAMP)
+    if hint_utc_ns is not None:
         hint_week = (hint_utc_ns // 10**9 - GPS_EPOCH_UNIX_S) // WEEK_S
-        rounds = round((hint_week - int(np.median(week_T))) / GPS_ROLLOVER_WEEKS)
-        week_T = week_T + max(rounds, 0) * GPS_ROLLOVER_WEEKS
-    utc_ns_T = (GPS_EPOCH_UNIX_S - gps_minus_utc_s + week_T * WEEK_S) * 10**9 + tow_ns
-    is_missing_T = week.is_null().to_numpy() | (tow_ns == NO_STAMP)
-    return np.where(is_missing_T, NO_STAMP, utc_ns_T)
+        week_T = week_T + np.rint((hint_week - week_T) / GPS_ROLLOVER_WEEKS).astype(np.int64) * GPS_ROLLOVER_WEEKS
+        is_unknown_T = (np.abs(week_T - hint_week) > GPS_HINT_WEEKS) | (tow_ns_T == NO_STAMP)
+    utc_ns_T = (GPS_EPOCH_UNIX_S - gps_minus_utc_s + week_T * WEEK_S) * 10**9 + tow_ns_T
+    return np.where(is_unknown_T, NO_STAMP, utc_ns_T)
 
 
 def _local_to_utc_ns(text: pl.Series, time_zone: str) -> tuple[np.ndarray, np.ndarray]:

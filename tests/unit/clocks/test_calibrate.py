@@ -4,6 +4,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.channels import BUNDLE_SENSORS
 from pipelines.clocks.calibrate import calibrate
@@ -103,6 +105,116 @@ def test_an_event_outside_the_trip_is_rejected():
 
     assert times.num_rejected == {"bad_stamp": 1}
     assert times.used.tolist() == [0, 2]
+
+
+def exchanges_of_clock(offsets_ns, dev_ns, *, rtt_ns=400_000):
+    """A log of honest exchanges with one server."""
+    utc_ns = dev_ns + offsets_ns
+    return pl.DataFrame(
+        {
+            "clock_id": ["c"] * len(dev_ns),
+            "server_id": ["ntp-a"] * len(dev_ns),
+            "t1_dev": dev_ns - rtt_ns // 2,
+            "t2_srv": utc_ns,
+            "t3_srv": utc_ns,
+            "t4_dev": dev_ns + rtt_ns // 2,
+            "stratum": [1] * len(dev_ns),
+            "root_dispersion_ms": [1.0] * len(dev_ns),
+        }
+    )
+
+
+def tied(ts, *, offset_ms=0, rate_hz=10.0):
+    """A recording whose clock runs `offset_ms` behind UTC for half an hour from `START_MS` on."""
+    dev_ns = (START_MS - offset_ms) * 1_000_000 + np.arange(0, 1_800, 16) * 10**9
+    return recording(
+        {"pneu": pressure(ts, rate_hz=rate_hz)},
+        clocks={"c": ClockSpec(clock_id="c", kind="epoch", ntp=True)},
+        exchanges=exchanges_of_clock(np.full(len(dev_ns), offset_ms * 1_000_000), dev_ns),
+    )
+
+
+def test_rows_days_from_all_exchanges_have_no_clock():
+    ts = np.r_[START_MS + np.arange(0, 60_000, 100), START_MS + 3 * 86_400_000 + np.arange(0, 60_000, 100)]
+
+    times = calibrate(tied(ts)).times["pneu"]
+
+    assert times.num_rejected == {"no_clock": 600}
+    assert times.used.tolist() == list(range(600))
+
+
+def test_a_sensor_that_is_not_as_fast_as_declared_is_corrected_by_its_own_beat():
+    random = np.random.default_rng(0)
+    true_ms = START_MS + np.arange(0, 600_000, 100)
+    ts = true_ms + random.exponential(2.0, len(true_ms)).astype(np.int64)
+
+    times = calibrate(tied(ts, rate_hz=50.0)).times["pneu"]
+
+    assert np.abs(times.utc_ns_T - true_ms * 1_000_000).max() < 1e6
+
+
+def test_a_few_rows_are_as_uncertain_as_stamps_usually_are():
+    times = calibrate(tied(START_MS + np.array([500]))).times["pneu"]
+
+    assert times.used.tolist() == [0]
+    assert 2e6 < times.sigma_ns_T[0] < 5e6
+
+
+def test_events_are_as_uncertain_as_the_stamps_of_their_device():
+    random = np.random.default_rng(0)
+    late_ms = random.exponential(5.0, 3_000).astype(np.int64)
+    made = tied(START_MS + np.arange(3_000) * 100 + late_ms)
+    made.sensors["evt"] = events(START_MS + np.array([1_000, 50_000]), ["door_open", "door_close"])
+
+    calibration = calibrate(made)
+
+    assert calibration.times["pneu"].sigma_ns_T.max() < 1e6
+    assert 5e6 < calibration.times["evt"].sigma_ns_T.min() < 9e6
+
+
+def test_an_event_at_a_time_that_the_clock_showed_twice_is_beside_the_step():
+    # The clock is set back by 800 ms after 900 s; the rows are regular, so when is known to within 100 ms.
+    true_ms = np.arange(0, 1_800_000, 100)
+    shown_ms = START_MS + true_ms - np.where(true_ms < 900_000, 0, 800)
+    at_s = np.arange(0, 1_800, 16)
+    made = recording(
+        {"pneu": pressure(shown_ms), "evt": events(START_MS + np.array([800_000, 899_700, 950_000]), ["a", "b", "c"])},
+        clocks={"c": ClockSpec(clock_id="c", kind="epoch", ntp=True)},
+        exchanges=exchanges_of_clock(
+            np.where(at_s < 900, 0, 800_000_000), (START_MS + at_s * 1_000 - np.where(at_s < 900, 0, 800)) * 1_000_000
+        ),
+    )
+
+    calibration = calibrate(made)
+
+    assert calibration.times["evt"].num_rejected == {"beside_step": 1}
+    assert calibration.times["evt"].used.tolist() == [0, 2]
+    assert calibration.times["pneu"].num_rejected == {}
+    assert np.abs(calibration.times["pneu"].utc_ns_T - (START_MS + true_ms) * 1_000_000).max() < 1e6
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([Encoding.EPOCH_MS, Encoding.TICKS_US_U32, Encoding.UPTIME_NS]),
+    st.lists(st.integers(-(2**53), 2**53), max_size=30),
+    st.lists(st.integers(0, 2**44), max_size=4),
+    st.booleans(),
+    st.sampled_from([0.1, 10.0, 1_000.0, None]),
+)
+def test_whatever_stamps_say_every_row_is_used_or_has_a_fault(encoding, stamps, asked, has_ntp, rate_hz):
+    kind = "epoch" if encoding is Encoding.EPOCH_MS else "ticks"
+    ticks = [stamp % 2**32 for stamp in stamps] if encoding is Encoding.TICKS_US_U32 else stamps
+    made = recording(
+        {"pneu": pressure(np.array(ticks, dtype=np.int64), encoding=encoding, rate_hz=rate_hz)},
+        clocks={"c": ClockSpec(clock_id="c", kind=kind, ntp=has_ntp)},
+        exchanges=exchanges_of_clock(np.zeros(len(asked), dtype=np.int64), np.array(asked, dtype=np.int64)),
+    )
+
+    times = calibrate(made).times["pneu"]
+
+    assert sorted(times.used.tolist()) == np.flatnonzero(times.fault_T == 0).tolist()
+    assert (np.diff(times.utc_ns_T[times.used]) >= 0).all()
+    assert (times.sigma_ns_T[times.used] > 0).all()
 
 
 def test_a_tick_counter_without_any_tie_has_no_clock():

@@ -4,7 +4,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.clocks.stamps import NO_STAMP, TICKS_MODULUS_NS, follow, read_stamps
@@ -65,6 +65,25 @@ def test_weeks_counted_modulo_1024_are_put_into_the_epoch_of_the_hint():
     assert abs(stamps.dev_ns_T[0] - hint_utc_ns) < 3_600 * SECOND
 
 
+def test_rows_with_week_0_are_bad_and_the_others_go_on():
+    hint_utc_ns = int(datetime(2026, 1, 5, 5, 0, tzinfo=UTC).timestamp()) * SECOND
+    week = np.r_[np.zeros(60, dtype=np.int64), np.full(20, 2400), np.zeros(2, dtype=np.int64), np.full(18, 2400)]
+    columns = {"gps_week": week, "tow_ms": 104_400_000 + np.arange(100) * 1_000}
+
+    for hint in (hint_utc_ns, None):
+        stamps = read(Encoding.GPS_TOW, columns, rate_hz=1.0, hint_utc_ns=hint)
+
+        assert (stamps.is_bad_T == (week == 0)).all()
+        assert (np.diff(stamps.dev_ns_T[week != 0][:20]) == SECOND).all()
+
+
+def test_a_receiver_that_never_knew_the_week_has_no_good_row():
+    hint_utc_ns = int(datetime(2026, 1, 5, 5, 0, tzinfo=UTC).timestamp()) * SECOND
+    columns = {"gps_week": np.zeros(50, dtype=np.int64), "tow_ms": 104_400_000 + np.arange(50) * 1_000}
+
+    assert read(Encoding.GPS_TOW, columns, rate_hz=1.0, hint_utc_ns=hint_utc_ns).is_bad_T.all()
+
+
 def test_the_end_of_a_gps_week_is_no_gap():
     columns = {"gps_week": [2399, 2399, 2400, 2400], "tow_ms": [604_798_000, 604_799_000, 0, 1_000]}
 
@@ -120,6 +139,7 @@ def test_an_unknown_zone_is_named():
         read(Encoding.LOCAL_TEXT, {"ts": ["2026-01-05 09:00:00.000"]}, time_zone="Europe/Bern_")
 
 
+@example(0, [(493, 0), (495, 0)])
 @given(
     st.integers(0, 2**32 - 1),
     st.lists(
@@ -154,6 +174,30 @@ def test_spoiled_stamps_are_found_even_in_the_first_row():
     stamps = read(Encoding.EPOCH_MS, {"ts": dev_ms})
 
     assert np.flatnonzero(stamps.is_bad_T).tolist() == [0, 1, 40]
+
+
+@pytest.mark.parametrize("wrong", [lambda ms: ms * 0, lambda ms: ms + 7_200_000, lambda ms: ms - 86_400_000])
+def test_a_burst_of_spoilt_stamps_is_no_new_time(wrong):
+    dev_ms = np.arange(1_767_600_000_000, 1_767_600_100_000, 100)
+    dev_ms[500:521] = wrong(dev_ms[500:521])
+
+    stamps = read(Encoding.EPOCH_MS, {"ts": dev_ms})
+
+    assert np.flatnonzero(stamps.is_bad_T).tolist() == list(range(500, 521))
+
+
+def test_a_batch_that_was_stored_minutes_late_is_good():
+    dev_ms = np.arange(1_767_600_000_000, 1_767_601_000_000, 100)
+    stored = np.r_[0:1_000, 1_050:6_000, 1_000:1_050, 6_000:10_000]
+
+    assert not read(Encoding.EPOCH_MS, {"ts": dev_ms[stored]}).is_bad_T.any()
+
+
+def test_a_clock_that_was_set_for_good_is_followed():
+    dev_ms = np.arange(1_767_600_000_000, 1_767_600_100_000, 100)
+    dev_ms[500:] += 7_200_000
+
+    assert not read(Encoding.EPOCH_MS, {"ts": dev_ms}).is_bad_T.any()
 
 
 def test_missing_stamps_are_bad():
