@@ -3,7 +3,10 @@
 Shape suffix: N = windows or rows.
 """
 
+import json
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,8 +257,8 @@ def _evidence(plan: Plan, windows: WindowSet, report_location: str) -> dict[str,
     """What the version says about where it comes from."""
     published = landing.published(plan.recipe.source)
     parts = [part for evidence in published for part in evidence["parts"]]
-    residuals = [sensor["clock_residual_p99_ms"] for part in parts for sensor in part["sensors"]]
-    measured = [residual for residual in residuals if residual is not None]
+    clocks = [clock for part in parts for clock in part.get("clocks", {}).values()]
+    skews = [skew for part in parts for skew in part.get("skews", [])]
     changed = lineage.mark_of(windows)
     return {
         "trackside.run_key": plan.run_key,
@@ -265,11 +268,30 @@ def _evidence(plan: Plan, windows: WindowSet, report_location: str) -> dict[str,
         "trackside.data": windows.digest,
         "trackside.rows_in": str(sum(part["num_rows_in"] for part in parts)),
         "trackside.rejected": str(landing.rejected(published)),
-        "trackside.clock_residual_p99_ms": f"{max(measured):.3f}" if measured else "not measured",
+        "trackside.clock_residual_p99_ms": _worst(clock["residual_p99_ms"] for clock in clocks),
+        "trackside.clock_sigma_max_ms": _worst(clock["sigma_max_ms"] for clock in clocks),
+        "trackside.skew_ms": _worst(skew["skew_ms"] for skew in skews),
+        "trackside.position_sigma_p95_m": _worst(part.get("position", {}).get("sigma_p95_m") for part in parts),
+        "trackside.suites": json.dumps(_checks_passed(published)),
         "trackside.simulated": _is_simulated(published),
         **(changed.tag if changed else {}),
         **tracking.links_of(plan.run_key, experiment=plan.recipe.name),
     }
+
+
+def _worst(values: Iterable[float | None]) -> str:
+    """Largest magnitude of what was measured."""
+    measured = [abs(value) for value in values if value is not None]
+    return f"{max(measured):.3f}" if measured else "not measured"
+
+
+def _checks_passed(published: list[dict[str, Any]]) -> dict[str, str]:
+    """How many checks of each suite the published data passed; the outcomes in the lake have every number."""
+    counts: dict[str, Counter[bool]] = {}
+    for evidence in published:
+        for suite, verdict in evidence["suites"].items():
+            counts.setdefault(suite, Counter()).update(check["passed"] for check in verdict["checks"])
+    return {suite: f"{count[True]} of {count.total()}" for suite, count in sorted(counts.items())}
 
 
 def _is_simulated(published: list[dict[str, Any]]) -> str:

@@ -140,6 +140,20 @@ def test_a_version_carries_its_evidence(job):
     assert int(tags["trackside.rows_in"]) == sum(item["rows_in"] for item in landing.published("bundle"))
     assert tags["trackside.simulated"] == "true"
     assert float(tags["trackside.clock_residual_p99_ms"]) < 250
+    assert float(tags["trackside.clock_sigma_max_ms"]) < 500
+    assert float(tags["trackside.skew_ms"]) < 500
+    assert float(tags["trackside.position_sigma_p95_m"]) < 50
+
+
+def test_the_evidence_counts_the_checks_that_the_data_passed(job):
+    (version,) = registry.list_versions("short_trips")
+
+    passed = json.loads(version["tags"]["trackside.suites"])
+
+    assert set(passed) == {"bundle", "bundle_sensors", "bundle_clocks", "bundle_skews"}
+    for suite, text in passed.items():
+        num_passed, num_checks = map(int, text.split(" of "))
+        assert num_passed == num_checks > 0, suite
 
 
 def test_registering_again_finds_the_version(job):
