@@ -37,7 +37,7 @@ def index_page(
     if refused:
         body.append("<h2>Not published</h2>")
         body += [
-            f"<h3>{escape(part)}</h3><pre>{escape(message)}</pre>"
+            f"<details><summary>{escape(part)}</summary><pre>{escape(message)}</pre></details>"
             for part, message in list(refused.items())[:MAX_MESSAGES]
         ]
     if links:
@@ -116,11 +116,12 @@ def _page(title: str, body: list[str]) -> str:
 
 _STYLE = """<style>
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #1f2933 }
-h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.15rem } h3 { font-size: 1rem }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.15rem }
+b { white-space: nowrap } summary { cursor: pointer; font-weight: 600; overflow-wrap: anywhere; padding: .2rem 0 }
 a { color: #0b5cad }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 }
 th, td { border-bottom: 1px solid #cbd2d9; padding: .45rem .6rem; text-align: left; vertical-align: top;
-  overflow-wrap: anywhere }
+  overflow-wrap: break-word }
 th { background: #f1f4f7 } td ul { margin: .2rem 0 0; padding-left: 1.1rem } td:last-child { color: #52606d }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem } dt { color: #52606d }
 dd { margin: 0; overflow-wrap: anywhere }

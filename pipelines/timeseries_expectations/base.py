@@ -4,9 +4,11 @@ An expectation is two classes, as Great Expectations wants it: a `Measure`, its 
 the rows; a `TimeSeriesExpectation` holds it against the bound. A new one fills in the class attributes of both.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from string import Template
 from typing import Any, ClassVar, NamedTuple
 
@@ -64,6 +66,9 @@ class Measured(NamedTuple):
     examples: tuple[str, ...] = ()
     """The worst offenders first, at most `MAX_EXAMPLES`."""
 
+    sizes: tuple[float, ...] = ()
+    """Value of each example by itself, where only those that break the bound are offenders."""
+
 
 class Measure(TableMetricProvider):
     """A number taken from the columns of a batch.
@@ -115,7 +120,7 @@ class TimeSeriesExpectation(BatchExpectation, ABC):
 
     def told(self, value: float) -> str:
         """A value with its unit."""
-        return f"{100 * value:.4g} %" if self.unit == "%" else f"{value:,.6g} {self.unit}".rstrip()
+        return f"{figure(100 * value)} %" if self.unit == "%" else f"{figure(value)} {self.unit}".rstrip()
 
     def _validate(
         self,
@@ -124,12 +129,13 @@ class TimeSeriesExpectation(BatchExpectation, ABC):
         execution_engine: Any = None,
     ) -> dict[str, Any]:
         (metric,) = self.metric_dependencies
-        value, examples = metrics[metric]
+        value, examples, sizes = metrics[metric]
         is_met = self.allow_absent if value is None else self.is_met(value)
+        pairs = zip_longest(examples, sizes)
         details = {
             "observed": "nothing to measure" if value is None else self.told(value),
             "bound": self.bound_text(),
-            "examples": [] if is_met else list(examples),
+            "examples": [] if is_met else [text for text, size in pairs if size is None or not self.is_met(size)],
         }
         observed = None if value is None else round(float(value), 6)
         return {"success": is_met, "result": {"observed_value": observed, "details": details}}
@@ -202,6 +208,8 @@ class AtLeast(TimeSeriesExpectation, ABC):
 class NoneFound(TimeSeriesExpectation, ABC):
     """The value is a count of what must not be."""
 
+    unit = "found"
+
     def is_met(self, value: float) -> bool:
         """Whether there is none."""
         return value == 0
@@ -271,6 +279,17 @@ def utc_ns(text: str) -> int:
     if instant.tzinfo is None:
         raise ValueError(f"{text!r} has no zone; 1990-01-01T00:00:00Z would be right")
     return (instant - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1_000
+
+
+def figure(value: float) -> str:
+    """A number for a person, to four digits.
+
+    Example:
+        >>> figure(17_936.3), figure(91.1514), figure(0.05), figure(0)
+        ('17,936', '91.15', '0.05', '0')
+    """
+    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{round(value, max(decimals, 0)):,.12g}"
 
 
 def largest(size: np.ndarray, is_wrong: np.ndarray) -> np.ndarray:

@@ -40,7 +40,8 @@ class WorstClock(Measure):
             return Measured(None)
         worst = largest(np.nan_to_num(magnitude_C), ~np.isnan(magnitude_C))
         clock_ids = rows["clock_id"].to_numpy()
-        return Measured(float(np.nanmax(magnitude_C)), tuple(f"{clock_ids[i]} {magnitude_C[i]:g}" for i in worst))
+        examples = tuple(f"{clock_ids[i]} {magnitude_C[i]:g}" for i in worst)
+        return Measured(float(np.nanmax(magnitude_C)), examples, tuple(magnitude_C[worst]))
 
 
 class ExpectClockResidualToBeAtMost(AtMost):
@@ -120,11 +121,9 @@ class CertainSkew(Measure):
             return Measured(None)
         certain_ms_P = np.maximum(np.abs(skew_ms_P) - num_sigmas * sigma_ms_P, 0.0)
         names = _pairs(frame)
-        examples = [
-            f"{names[i]} {skew_ms_P[i]:+,.1f} ± {sigma_ms_P[i]:,.1f} ms"
-            for i in largest(certain_ms_P, certain_ms_P > 0)
-        ]
-        return Measured(float(certain_ms_P.max()), tuple(examples))
+        worst = largest(certain_ms_P, certain_ms_P > 0)
+        examples = [f"{names[i]} {skew_ms_P[i]:+,.1f} ± {sigma_ms_P[i]:,.1f} ms" for i in worst]
+        return Measured(float(certain_ms_P.max()), tuple(examples), tuple(certain_ms_P[worst]))
 
 
 class ExpectSkewToBeAtMost(AtMost):

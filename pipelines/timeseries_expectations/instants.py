@@ -216,7 +216,8 @@ class LongestGap(Measure):
             return Measured(None)
         longest = largest(found.length_ns_I, found.length_ns_I > 0)
         examples = tuple(f"{_seconds(found.length_ns_I[i])} from {_at(found, i)}" for i in longest)
-        return Measured(float(found.length_ns_I.max(initial=0)) * 1e-9, examples)
+        sizes_s = tuple(found.length_ns_I[longest] * 1e-9)
+        return Measured(float(found.length_ns_I.max(initial=0)) * 1e-9, examples, sizes_s)
 
 
 class ExpectColumnGapsToBeAtMost(InstantsExpectation, AtMost):
