@@ -84,8 +84,10 @@ def test_too_few_rows_tell_nothing(num_rows):
     assert skew_of(t_ns, np.full(len(t_ns), np.nan), odo_ns, odo_m) is None
 
 
-def test_recordings_of_different_days_tell_nothing():
+def test_a_sensor_that_is_an_hour_off_is_found_as_well():
     rng, distance = np.random.default_rng(0), drive(0)
-    t_ns, speed_mps = speedometer(distance, rng)
 
-    assert skew_of(t_ns + 86_400 * NS, speed_mps, *odometer(distance)) is None
+    found = skew_of(*speedometer(distance, rng, late_s=-3_600.0), *odometer(distance))
+
+    assert found is not None
+    assert abs(found.skew_ns + 3_600 * NS) < 4 * found.sigma_ns
