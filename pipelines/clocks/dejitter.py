@@ -63,8 +63,8 @@ class Dejittered(NamedTuple):
     """Corrected instants."""
 
     t_ns_T: np.ndarray
-    sigma_ns: float
-    """Standard error of the correction."""
+    sigma_ns: float | np.ndarray
+    """Standard error of the correction, of all rows or of each."""
 
     is_bad_T: np.ndarray
     """Rows whose stamp is neither in turn nor explained by a late row or a late stamp."""

@@ -24,7 +24,7 @@ EVEN = (*TIED, "own")
 """Methods of maps under which the rows of a beat come out evenly: what is uneven is the delay of their stamps."""
 
 BESIDE_STEP_MAX_NS = 4_000_000
-"""A row that a step leaves in doubt by more than this is rejected."""
+"""A row that a step leaves in doubt by more than this is rejected, unless it is an event."""
 
 _ROUNDED_TO_NS = {
     Encoding.EPOCH_S: 1_000_000,
@@ -173,19 +173,26 @@ def _placed(
         if corrected is not None:
             return corrected
     sides = find_sides(fitted, dev_ns_T, latency_ns=latency_ns, as_placed=True)
-    utc_ns_T, is_unsure_T = _by_order(utc_ns_T, sides)
-    return Dejittered(utc_ns_T, unit_ns / np.sqrt(12.0), np.zeros(len(utc_ns_T), dtype=bool), is_unsure_T, 0.0)
+    utc_ns_T, doubt_ns_T = _by_order(utc_ns_T, sides)
+    is_event = sensor.nominal_rate_hz is None  # no neighbour could stand for it, so it stays, as uncertain as it is
+    return Dejittered(
+        t_ns_T=utc_ns_T,
+        sigma_ns=np.hypot(unit_ns / np.sqrt(12.0), doubt_ns_T / 2 if is_event else 0.0),
+        is_bad_T=np.zeros(len(utc_ns_T), dtype=bool),
+        is_unsure_T=(doubt_ns_T > BESIDE_STEP_MAX_NS) & (not is_event),
+        jitter_ns=0.0,
+    )
 
 
 def _by_order(utc_ns_T: np.ndarray, sides: Sides) -> tuple[np.ndarray, np.ndarray]:
     """Choose the side of rows in doubt that puts them between the rows stored before and after them.
 
     Returns:
-        The instants, and which of them are not certain.
+        The instants, and how far apart those are that each row might have.
     """
-    is_unsure_T = np.zeros(len(utc_ns_T), dtype=bool)
+    doubt_ns_T = np.zeros(len(utc_ns_T))
     if not len(sides.row_D):
-        return utc_ns_T, is_unsure_T
+        return utc_ns_T, doubt_ns_T
     is_sure_T = ~np.isin(np.arange(len(utc_ns_T)), sides.row_D)
     earliest_ns_D = np.maximum.accumulate(np.where(is_sure_T, utc_ns_T, NO_STAMP))[sides.row_D, None]
     latest_ns_D = np.minimum.accumulate(np.where(is_sure_T, utc_ns_T, -(NO_STAMP + 1))[::-1])[::-1][sides.row_D, None]
@@ -196,5 +203,5 @@ def _by_order(utc_ns_T: np.ndarray, sides: Sides) -> tuple[np.ndarray, np.ndarra
     segment_T[sides.row_D] = np.argmax(is_possible_DG, axis=1)
     lowest_ns_D = np.where(is_possible_DG, sides.utc_ns_DG, -(NO_STAMP + 1)).min(axis=1)
     highest_ns_D = np.where(is_possible_DG, sides.utc_ns_DG, NO_STAMP).max(axis=1)
-    is_unsure_T[sides.row_D] = highest_ns_D - lowest_ns_D > BESIDE_STEP_MAX_NS
-    return sides.chosen(utc_ns_T, segment_T), is_unsure_T
+    doubt_ns_T[sides.row_D] = highest_ns_D - lowest_ns_D
+    return sides.chosen(utc_ns_T, segment_T), doubt_ns_T
