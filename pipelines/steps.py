@@ -4,8 +4,9 @@ Every step may be run twice: it writes to a place decided by its arguments and r
 are imported inside the steps, because Airflow reads this module each time it parses a DAG file.
 """
 
-from collections.abc import Callable
 from typing import Any
+
+from pipelines.progress import OnProgress, unheard
 
 
 def source_of(uri: str) -> str:
@@ -15,7 +16,7 @@ def source_of(uri: str) -> str:
     return sources.detect_source(uri)
 
 
-def sync(uri: str, *, out: str, on_progress: Callable[[str, str], None] = lambda stage, thing: None) -> dict[str, Any]:
+def sync(uri: str, *, out: str, on_progress: OnProgress = unheard) -> dict[str, Any]:
     """Synchronise a bundle or any known source into the folder `out`, without a lake; return the report.
 
     Args:
@@ -81,7 +82,7 @@ def predict_clocks(
     *,
     out: str,
     maps: str = "",
-    on_progress: Callable[[str, str], None] = lambda stage, thing: None,
+    on_progress: OnProgress = unheard,
 ) -> dict[str, Any]:
     """Map device stamps to UTC by a log of NTP exchanges alone; return what is to be said of each clock."""
     from pipelines.clocks import estimate

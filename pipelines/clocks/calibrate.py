@@ -16,6 +16,7 @@ from pipelines.clocks.placing import RowStream
 from pipelines.clocks.row_times import TIED, RowTimes, row_times
 from pipelines.clocks.stamps import NEAR_NS, RowFault, Stamps, in_round_of, read_stamps
 from pipelines.ingest.reader import ClockSpec, Encoding, Recording, SensorRows
+from pipelines.progress import OnProgress, unheard
 
 GPS_SIGMA_NS = 1e3
 USUAL_JITTER_NS = 3e6
@@ -46,8 +47,9 @@ class Calibration:
         return replace(self, maps=self.maps | {clock.clock_id: clock}, times=_events_within(recording, times))
 
 
-def calibrate(recording: Recording) -> Calibration:
+def calibrate(recording: Recording, on_progress: OnProgress = unheard) -> Calibration:
     """Find the map of every clock and the instant of every row."""
+    on_progress("calibrate", "stamps")
     hint_utc_ns = _hint_utc_ns(recording)
     stamps = {
         name: read_stamps(
@@ -59,10 +61,15 @@ def calibrate(recording: Recording) -> Calibration:
         for name, sensor in recording.sensors.items()
     }
     clocks = {sensor.clock_id: _spec(recording, sensor) for sensor in recording.sensors.values()}
-    fitted = {clock_id: _fit(recording, clock, stamps) for clock_id, clock in sorted(clocks.items())}
-    maps = {clock_id: clock for clock_id, clock in fitted.items() if clock is not None}
-    of_clocks = [_times_of_clock(recording, stamps, clock_id, maps.get(clock_id)) for clock_id in clocks]
-    times = {name: own for times in of_clocks for name, own in times.items()}
+    maps: dict[str, ClockMap] = {}
+    times: dict[str, RowTimes] = {}
+    for clock_id, clock in sorted(clocks.items()):
+        stamped = [name for name, sensor in recording.sensors.items() if sensor.clock_id == clock_id]
+        on_progress("calibrate", f"{clock_id}: {', '.join(stamped)}")
+        fitted = _fit(recording, clock, stamps)
+        if fitted is not None:
+            maps[clock_id] = fitted
+        times |= _times_of_clock(recording, stamps, clock_id, fitted)
     return Calibration(maps=maps, stamps=stamps, times=_events_within(recording, times))
 
 

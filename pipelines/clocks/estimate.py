@@ -6,7 +6,6 @@ overflows, any other counts nanoseconds since 1970.
 Shape suffixes: T = stamps of one clock in stored order.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,7 @@ from pipelines.errors import RecordingError
 from pipelines.ingest.ntp_logs import NtpLog, read_ntp_log
 from pipelines.ingest.reader import ClockSpec, RefusedError, describe_faults
 from pipelines.ingest.tables import RawTable, as_integers, as_text, read_table, require_columns
-
-OnProgress = Callable[[str, str], None]
-"""Told what is being done, and with what."""
+from pipelines.progress import OnProgress
 
 TICKS_END = 2**32
 NOTHING = pl.DataFrame(schema={"row": pl.Int64, "t_utc_ns": pl.Int64, "sigma_ns": pl.Float64})

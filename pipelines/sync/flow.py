@@ -4,7 +4,7 @@ Shape suffixes: T = rows of one sensor in stored order, G = grid instants.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipelines.clocks.row_times import RowTimes
 from pipelines.clocks.signal_sync import Reference, fit_signal
 from pipelines.ingest.reader import Recording, Refusal, SensorRows
 from pipelines.position import Distance, TrackPosition, Travel
+from pipelines.progress import OnProgress, unheard
 from pipelines.screen import Readings, Screened, contradicted, out_of_order, screen_sensor
 from pipelines.sync import passport
 from pipelines.sync.measured import Measured, measured
@@ -29,9 +30,6 @@ ONLY_SENSORS = {"apu", "cell"}
 """Sensors of sources that have one only: their columns are called as the channels are."""
 
 SECOND_NS = 1_000_000_000
-
-OnProgress = Callable[[str, str], None]
-"""Told the stage that begins and what it is about, for a person who waits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -121,17 +119,12 @@ class SyncedRecording:
         }
 
 
-def unheard(stage: str, thing: str) -> None:
-    """Progress that nobody waits for."""
-
-
 def synchronise(
     recording: Recording, rate_hz: float | None = None, on_progress: OnProgress = unheard
 ) -> SyncedRecording:
     """Synchronise one recording onto a grid of `rate_hz`; `None`: the usual rate of its source."""
     rate_hz = align.RATE_HZ.get(recording.source, align.DEFAULT_RATE_HZ) if rate_hz is None else rate_hz
-    on_progress("calibrate", ", ".join(sorted({sensor.clock_id for sensor in recording.sensors.values()})))
-    calibration = calibrate(recording)
+    calibration = calibrate(recording, on_progress)
     screened = _screened(recording, calibration, recording.sensors, on_progress)
     calibration, screened = _tied(recording, calibration, screened, on_progress)
     screened = _compared(recording, calibration, screened, on_progress)

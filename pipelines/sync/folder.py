@@ -19,7 +19,8 @@ from pipelines import storage
 from pipelines.errors import RecordingError
 from pipelines.ingest import metropt3_windows, sources
 from pipelines.ingest.reader import Recording
-from pipelines.sync.flow import OnProgress, SyncedRecording, synchronise, unheard
+from pipelines.progress import OnProgress, unheard
+from pipelines.sync.flow import SyncedRecording, synchronise
 from pipelines.sync.report import page
 from pipelines.sync.rows import write_rows
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from pipelines.clocks.row_times import FAULTS, RowTimes
 from pipelines.ingest.reader import SensorRows
+from pipelines.progress import OnProgress, unheard
 from pipelines.screen import REASONS
 from pipelines.sync import passport
-from pipelines.sync.flow import OnProgress, SyncedRecording, unheard
+from pipelines.sync.flow import SyncedRecording
 
 BATCH_ROWS = 1 << 18
 """Rows that are worked out and written at a time."""

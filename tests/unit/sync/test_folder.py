@@ -85,7 +85,7 @@ def test_progress_names_the_stages_and_the_sensors(bundle, tmp_path):
 
     stages = ["read", "calibrate", "screen", "tie", "compare", "align", "locate", "write", "draw"]
     assert list(dict.fromkeys(stage for stage, _ in told)) == stages
-    assert {("screen", "aba"), ("align", "aba"), ("write", "aba")} <= set(told)
+    assert {("calibrate", "vibration: aba"), ("screen", "aba"), ("align", "aba"), ("write", "aba")} <= set(told)
 
 
 def test_a_sensor_that_is_refused_does_not_stop_the_others(bundle, tmp_path):
