@@ -118,7 +118,7 @@ def _message(verdicts: dict[str, Verdict], *, batch: str) -> str:
 def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict], failed: dict[str, str]) -> None:
     """Write the Data Docs of a batch, its index last."""
     docs = docs_of(staged)
-    identity = _identity(report)
+    identity = _identity(report, failed)
     title = " ".join(staged.split("/")[-4:-1])
     if any(part["simulated"] for recording in report["recordings"] for part in recording["parts"]):
         title += " (simulated)"
@@ -134,11 +134,20 @@ def _write_docs(staged: str, report: dict[str, Any], verdicts: dict[str, Verdict
     storage.write_bytes(storage.join(docs, "index.html"), index.encode())
 
 
-def _identity(report: dict[str, Any]) -> dict[str, str]:
+def _identity(report: dict[str, Any], failed: dict[str, str]) -> dict[str, str]:
     """What a batch is made of, for a person."""
     recordings = report["recordings"]
-    return {
-        "landed": ", ".join(recording["landed"] for recording in recordings),
-        "content": ", ".join(recording["digest"] for recording in recordings),
-        "parts": ", ".join(part["name"] for recording in recordings for part in recording["parts"]),
+    identity = {
+        "landed": _few([recording["landed"] for recording in recordings]),
+        "content": _few([recording["digest"] for recording in recordings]),
+        "parts": _few([part["name"] for recording in recordings for part in recording["parts"]]),
     }
+    refused = [one for one in recordings if any(part["name"] in failed for part in one["parts"])]
+    if refused:
+        identity["quarantine"] = _few([landing.quarantine_of(one["landed"], one["digest"]) for one in refused])
+    return identity
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more

@@ -95,7 +95,10 @@ class Verdict:
         return tuple(check.sentence for check in self.checks if not check.passed)
 
     def numbers(self) -> dict[str, Any]:
-        """The verdict for the data passport, ready for JSON."""
+        """The verdict for the data passport: `{passed, num_rows, checks: [{type, kwargs, value, passed}]}`.
+
+        It stands in `verdict.json` of a staged batch and, of what was published, in the outcome of each recording.
+        """
         return {
             "passed": self.passed,
             "num_rows": self.num_rows,

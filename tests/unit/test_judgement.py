@@ -102,6 +102,9 @@ def test_a_recording_that_fails_whole_is_quarantined_with_its_reason_and_no_long
     assert "200" in message
     assert f"full report: {staging.docs_of(staged)}/index.html" in message
     assert quarantine_reasons(staged)[0] in message
+    (recording,) = report_of(staged)["recordings"]
+    index = storage.read_bytes(f"{staging.docs_of(staged)}/index.html").decode()
+    assert landing.quarantine_of(recording["landed"], recording["digest"]) in index
     assert landing.outcomes("metropt3")[0]["outcome"] == "quarantined"
     assert landing.pending("") == []
     assert not raised.value.retryable

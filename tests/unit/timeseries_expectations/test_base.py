@@ -1,10 +1,14 @@
 import inspect
 import json
+import re
 
 import great_expectations as gx
+import pandas as pd
 import pytest
 from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
+from great_expectations.render.view import DefaultJinjaPageView
 
 import pipelines.timeseries_expectations as pack
 from pipelines import suites, validation
@@ -64,6 +68,23 @@ def test_great_expectations_own_pages_show_the_sentence(example):
 
     assert content.value.template == type(example).template
     assert set(content.value.params) == set(type(example)._arguments_told(example.configuration.kwargs))
+
+
+def test_a_page_of_great_expectations_itself_shows_sentence_value_and_example():
+    rows = pd.DataFrame({"t_utc_ns": [0, 10**9, 10**11], "x": [1.0, 2.0, 3.0]})
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_pandas("memory").add_dataframe_asset("frames")
+    batch = asset.add_batch_definition_whole_dataframe("whole").get_batch(batch_parameters={"dataframe": rows})
+
+    result = batch.validate(
+        gx.ExpectationSuite(name="odd", expectations=[pack.ExpectColumnGapsToBeAtMost(column="x", max_gap_s=60)])
+    )
+    page = DefaultJinjaPageView().render(ValidationResultsPageRenderer(run_info_at_end=True).render(result))
+
+    text = " ".join(re.sub(r"<[^>]+>", "", page).split())
+    assert "x is never without a reading for longer than 60 s" in text
+    assert "99 s; 99.000 s from 1970-01-01T00:00:01.000Z" in text
 
 
 @pytest.mark.parametrize(
