@@ -134,8 +134,7 @@ def synchronise(
     columns = _columns(tracks, travelled, grid, on_progress)
     on_progress("locate", f"{grid.length} instants")
     where = position.fit_position(tracks, travelled, route=recording.route, balises=recording.balises)
-    compared = {clock_id: measured(recording, clock) for clock_id, clock in calibration.maps.items()}
-    evidence = {clock_id: own for clock_id, own in compared.items() if own is not None}
+    evidence = measured(recording, calibration.maps)
     synced = SyncedRecording(
         recording=recording,
         rate_hz=rate_hz,

@@ -3,6 +3,7 @@
 Shape suffix: X = measurements of one clock, oldest first.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +38,13 @@ class Measured(NamedTuple):
     servers: tuple[str, ...]
 
 
-def measured(recording: Recording, clock: ClockMap) -> Measured | None:
-    """Return what a map was fitted to; `None` for one that rests on no single measurements."""
+def measured(recording: Recording, maps: Mapping[str, ClockMap]) -> dict[str, Measured]:
+    """Return what each map was fitted to; nothing for one that rests on no single measurements."""
+    found = {clock_id: _measured(recording, clock) for clock_id, clock in maps.items()}
+    return {clock_id: own for clock_id, own in found.items() if own is not None}
+
+
+def _measured(recording: Recording, clock: ClockMap) -> Measured | None:
     if clock.method == "exchanges" and recording.exchanges is not None:
         found = exchanges_of(recording.exchanges, recording.clocks[clock.clock_id])
         own = found.dev_ns_X, found.offset_ns_X, found.rtt_ns_X / 2.0, found.server_X

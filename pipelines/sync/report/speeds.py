@@ -10,7 +10,7 @@ import numpy as np
 from pipelines.ingest.reader import Encoding
 from pipelines.sync.flow import SyncedRecording
 from pipelines.sync.report.charts import Axis, Layer, Line, chart, number_axis, time_axis
-from pipelines.sync.report.elements import duration, section
+from pipelines.sync.report.elements import Cell, duration, section, table
 
 ZOOM_S = 40.0
 """Width of the stretch that is shown closely: clocks are seconds off, trips last for hours."""
@@ -48,6 +48,7 @@ def speeds(synced: SyncedRecording, x: Axis, first_ns: int) -> str:
         "Speed on one time base",
         _compared(found, y) if len(found) > 1 else "",
         chart("The whole recording, by corrected instants", whole, x=x, y=y),
+        _skews(synced),
     )
 
 
@@ -63,6 +64,16 @@ def _compared(found: list[_Speed], y: Axis) -> str:
         + chart("After: by corrected instants", after, x=close, y=y, note="The 40 s in which speed changed most.")
         + "</div>"
     )
+
+
+def _skews(synced: SyncedRecording) -> str:
+    """How far the corrected instants are apart after all, as far as the speeds tell."""
+    rows: list[list[Cell]] = [
+        [skew["sensor"], skew["reference"], *(duration(skew[name] * 1e-3) for name in ("skew_ms", "sigma_ms"))]
+        for skew in synced.skews
+        if skew["skew_ms"] is not None and skew["sigma_ms"] is not None
+    ]
+    return table("Time that is left between the speeds", ["sensor", "against", "skew", "σ"], rows) if rows else ""
 
 
 def _speeds(synced: SyncedRecording) -> list[_Speed]:

@@ -163,6 +163,11 @@ def test_slips_are_listed_by_time_and_drawn_on_the_way(html, synced):
     assert sum(path.count("M") for path in re.findall(r'<path class="span c\d" d="(.*?)"', way)) == len(slips)
 
 
+def test_the_time_left_between_the_speeds_is_said(html, synced):
+    assert [row[0] for row in cells(html, "Time that is left")] == [skew["sensor"] for skew in synced.skews]
+    assert synced.skews
+
+
 def test_one_speed_alone_is_not_compared(short):
     sensors = {name: short.sensors[name] for name in ("gnss", "pneu")}
 
