@@ -18,18 +18,17 @@ from pipelines.timeseries_expectations.evidence import (
     ExpectSkewToBeNoLeapSeconds,
 )
 from pipelines.timeseries_expectations.instants import (
-    ExpectCadence,
     ExpectColumnCoverageToBeAtLeast,
     ExpectColumnGapsToBeAtMost,
     ExpectColumnToHaveNoHourJump,
     ExpectInstantsToBeUnique,
     ExpectInstantsToBeWithinPeriod,
+    ExpectInstantsToKeepCadence,
     ExpectInstantsToNotStepBack,
 )
 from pipelines.timeseries_expectations.values import ExpectColumnPairToAgree, ExpectPositionUncertaintyToBeAtMost
 
 __all__ = [
-    "ExpectCadence",
     "ExpectClockDriftToBeAtMost",
     "ExpectClockResidualToBeAtMost",
     "ExpectClockUncertaintyToBeAtMost",
@@ -39,6 +38,7 @@ __all__ = [
     "ExpectColumnToHaveNoHourJump",
     "ExpectInstantsToBeUnique",
     "ExpectInstantsToBeWithinPeriod",
+    "ExpectInstantsToKeepCadence",
     "ExpectInstantsToNotStepBack",
     "ExpectPositionUncertaintyToBeAtMost",
     "ExpectSensorsToShareTheHour",

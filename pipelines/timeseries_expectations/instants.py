@@ -182,7 +182,7 @@ class RegularIntervals(Measure):
         return Measured(float(is_regular_I.mean()), examples)
 
 
-class ExpectCadence(InstantsExpectation, AtLeast):
+class ExpectInstantsToKeepCadence(InstantsExpectation, AtLeast):
     """Rows follow each other at a steady period.
 
     Args:

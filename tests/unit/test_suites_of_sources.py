@@ -7,10 +7,11 @@ from contextlib import suppress
 import polars as pl
 import pytest
 
-from pipelines import judgement, staging, steps, storage
+from pipelines import judgement, staging, steps, storage, validation
 from pipelines.errors import DataQualityError
 from pipelines.ingest import landing
 from pipelines.simulate import simulate_trip, write_bundle
+from pipelines.suites import columns_of
 
 COVERAGE, GAPS = "expect_column_coverage_to_be_at_least", "expect_column_gaps_to_be_at_most"
 AGREE, BETWEEN = "expect_column_pair_to_agree", "expect_column_values_to_be_between"
@@ -211,6 +212,23 @@ def test_a_clock_that_nothing_ties_to_utc_is_judged_by_nothing_it_lacks(staged):
     storage.write_json(storage.join(staged, staging.REPORT), report)
 
     assert failures_of(staged) == set()
+
+
+@pytest.mark.parametrize("num_rows", [0, 1])
+@pytest.mark.parametrize("source", ["bundle", "modena", "metropt3", "barcelona_lte"])
+def test_a_batch_with_next_to_nothing_in_it_is_judged_and_breaks_no_expectation_off(source, num_rows):
+    """No sensor has a reading, no number was measured; whether that is right is for the suites to say."""
+    texts = {"vehicle": "07", "day": "2026-01-05", "recording_id": "r", "part": "p", "method": "unchecked"}
+    texts |= {"sensor": "odo", "reference": "odo", "clock_id": "c"}
+    for table in ("", "_sensors", "_clocks", *(["_skews"] if source == "bundle" else [])):
+        columns = {name: [text] for name, text in texts.items()} | {"t_utc_ns": [1_767_589_200 * 10**9]}
+        columns |= {"skew_ms": [1.0], "sigma_ms": [1.0], "position_sigma_m": [None], "behind_others_s": [None]}
+        columns |= {"drift_ppm": [None], "residual_p99_ms": [None], "sigma_max_ms": [None]}
+        columns |= {name: [None] for name in columns_of(source + table) if name not in columns}
+
+        verdict = validation.check(pl.DataFrame(columns).head(num_rows), suite=source + table)
+
+        assert [check for check in verdict.checks if "could not be evaluated" in check.observed] == []
 
 
 def test_the_verdict_keeps_the_numbers_of_every_suite(staged):

@@ -15,7 +15,7 @@ from pipelines import suites, validation
 from pipelines.errors import SuiteError
 
 EXAMPLES = [
-    pack.ExpectCadence(period_s=10, tolerance_s=0.5),
+    pack.ExpectInstantsToKeepCadence(period_s=10, tolerance_s=0.5),
     pack.ExpectClockDriftToBeAtMost(max_ppm=5000),
     pack.ExpectClockResidualToBeAtMost(max_ms=10, methods=["exchanges"]),
     pack.ExpectClockUncertaintyToBeAtMost(max_ms=500),
@@ -110,8 +110,12 @@ def test_a_wrong_argument_is_refused_when_the_suite_is_loaded(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("type_", "kwargs", "message"),
     [
-        ("expect_cadence", {"period_s": 0, "tolerance_s": 1}, "greater than 0"),
-        ("expect_cadence", {"period_s": 1, "tolerance_s": 1, "mostly": 1.5}, "less than or equal to 1"),
+        ("expect_instants_to_keep_cadence", {"period_s": 0, "tolerance_s": 1}, "greater than 0"),
+        (
+            "expect_instants_to_keep_cadence",
+            {"period_s": 1, "tolerance_s": 1, "mostly": 1.5},
+            "less than or equal to 1",
+        ),
         ("expect_column_pair_to_agree", {"column_A": "x", "column_B": "y"}, "nothing could disagree"),
         (
             "expect_column_pair_to_agree",
@@ -132,8 +136,8 @@ def test_bounds_that_mean_nothing_are_refused(tmp_path, monkeypatch, type_, kwar
 
 
 def test_a_misspelt_type_of_the_pack_is_refused_by_name(tmp_path, monkeypatch):
-    with pytest.raises(SuiteError, match="unknown type: expect_cadense"):
-        load(tmp_path, monkeypatch, "expect_cadense", period_s=1, tolerance_s=1)
+    with pytest.raises(SuiteError, match="unknown type: expect_instants_to_keep_cadense"):
+        load(tmp_path, monkeypatch, "expect_instants_to_keep_cadense", period_s=1, tolerance_s=1)
 
 
 def test_a_column_that_is_not_there_fails_and_says_which_are(judge):

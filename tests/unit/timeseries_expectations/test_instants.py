@@ -3,6 +3,7 @@ import polars as pl
 import pytest
 
 NS = 10**9
+KEEP_CADENCE = "expect_instants_to_keep_cadence"
 START_NS = 1_767_589_200 * NS  # 2026-01-05T05:00:00Z
 
 
@@ -59,8 +60,8 @@ def test_an_alternating_period_keeps_its_cadence_but_not_that_of_one_of_both(jud
     steps_s = np.random.default_rng(seed).choice([9, 10], size=500)
     columns = {"t_utc_ns": START_NS + np.cumsum(steps_s) * NS}
 
-    assert judge("expect_cadence", columns, period_s=9.5, tolerance_s=0.6).passed
-    of_nine = judge("expect_cadence", columns, period_s=9, tolerance_s=0.1)
+    assert judge(KEEP_CADENCE, columns, period_s=9.5, tolerance_s=0.6).passed
+    of_nine = judge(KEEP_CADENCE, columns, period_s=9, tolerance_s=0.1)
     assert not of_nine.passed
     assert of_nine.value == pytest.approx((steps_s[1:] == 9).mean(), abs=1e-6)
 
@@ -68,19 +69,19 @@ def test_an_alternating_period_keeps_its_cadence_but_not_that_of_one_of_both(jud
 def test_a_gap_breaks_a_cadence_that_grants_none(judge):
     t_ns = np.delete(instants(100), slice(40, 50))
 
-    check = judge("expect_cadence", {"t_utc_ns": t_ns}, period_s=1, tolerance_s=0.01)
+    check = judge(KEEP_CADENCE, {"t_utc_ns": t_ns}, period_s=1, tolerance_s=0.01)
 
     assert not check.passed
     assert check.examples == ("11.000 s after 2026-01-05T05:00:39.000Z",)
-    assert judge("expect_cadence", {"t_utc_ns": t_ns}, period_s=1, tolerance_s=0.01, mostly=0.95).passed
+    assert judge(KEEP_CADENCE, {"t_utc_ns": t_ns}, period_s=1, tolerance_s=0.01, mostly=0.95).passed
 
 
 def test_one_row_has_no_cadence(judge):
-    check = judge("expect_cadence", {"t_utc_ns": instants(1)}, period_s=1, tolerance_s=0.1)
+    check = judge(KEEP_CADENCE, {"t_utc_ns": instants(1)}, period_s=1, tolerance_s=0.1)
 
     assert not check.passed
     assert (check.value, check.observed) == (None, "nothing to measure")
-    assert judge("expect_cadence", {"t_utc_ns": instants(1)}, period_s=1, tolerance_s=0.1, allow_absent=True).passed
+    assert judge(KEEP_CADENCE, {"t_utc_ns": instants(1)}, period_s=1, tolerance_s=0.1, allow_absent=True).passed
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_stamps_in_the_wrong_unit_are_outside_any_period(judge):
 def test_stamps_with_a_zone_are_instants_too(judge):
     stamps = pl.Series(instants(10)).cast(pl.Datetime("ns", "UTC")).dt.convert_time_zone("Europe/Rome")
 
-    check = judge("expect_cadence", {"t": stamps}, time_column="t", period_s=2, tolerance_s=0.1)
+    check = judge(KEEP_CADENCE, {"t": stamps}, time_column="t", period_s=2, tolerance_s=0.1)
 
     assert check.value == 0.0
     assert check.examples[0] == "1.000 s after 2026-01-05T05:00:00.000Z"
@@ -189,4 +190,4 @@ def test_stamps_without_a_zone_are_refused(judge):
 def test_rows_without_an_instant_are_left_to_another_expectation(judge):
     t_ns = [*instants(10).tolist(), None, *instants(20)[10:].tolist()]
 
-    assert judge("expect_cadence", {"t_utc_ns": t_ns}, period_s=1, tolerance_s=0.001).passed
+    assert judge(KEEP_CADENCE, {"t_utc_ns": t_ns}, period_s=1, tolerance_s=0.001).passed
