@@ -298,6 +298,18 @@ def test_a_distance_that_nothing_contradicts_is_not_doubted():
     assert found.stats["num_breaks"] == 0
 
 
+def test_a_wheel_whose_distance_wanders_is_not_taken_for_noisy_balises():
+    def wandering_m(t_s):
+        return line_m(t_s) + 6.0 * np.sin(t_s / 150.0)
+
+    events, balises = balises_at(np.arange(2_500.0, 17_000.0, 1_200.0))
+
+    found = locate({"odo": odometer(at_m=wandering_m), "gnss": satellites(), "evt": events}, balises=balises)
+
+    assert found.stats["balise_sigma_m"] < 0.6
+    assert np.median(np.abs(error_m(found))) < 0.6
+
+
 def test_an_odometer_that_never_moves_does_not_hold_the_train():
     t_s = np.arange(0.0, TRIP_S, 0.1)
     stuck = track("odo", t_s, pulses=np.full(len(t_s), 7.0))
