@@ -28,6 +28,9 @@ STRETCH_ROWS = 10
 PERIOD_OFF = 0.05
 """A period further from the nominal one than this share is none."""
 
+MAX_TURNS = 2**36
+"""A recording has fewer turns than this: two years of 1 kHz."""
+
 IRREGULAR_SHARE = 0.05
 """With more rows than this a quarter of a period off the beat, there is no beat."""
 
@@ -94,6 +97,8 @@ def dejitter(
     if len(t_ns_T) < BLOCK_ROWS:
         return None
     period_ns = _period_ns(t_ns_T, 1e9 / rate_hz)
+    if period_ns is None:
+        return None
     sigma_ns = _sigma_ns(t_ns_T, period_ns, unit_ns)
     turns = Turns(*find_turns(t_ns_T, skipped_T, *sides, period_ns, sigma_ns, 1.0))
     period_ns = _refined_ns(sides.chosen(t_ns_T, turns.segment_T), turns, period_ns)
@@ -106,14 +111,19 @@ def dejitter(
     return _on_beat(t_ns_T, turns, period_ns, sigma_ns, unit_ns, is_unsure_T)
 
 
-def _period_ns(t_ns_T: np.ndarray, nominal_ns: float) -> float:
-    """Mean period over stretches that lost no row; where that is nothing like nominal, that of most rows."""
+def _period_ns(t_ns_T: np.ndarray, nominal_ns: float) -> float | None:
+    """Mean period over stretches that lost no row; where that is nothing like nominal, that of most rows.
+
+    `None` if it cannot be one: rows without any order, or few of them over ages.
+    """
     passed_ns = t_ns_T[STRETCH_ROWS:] - t_ns_T[:-STRETCH_ROWS]
     usual_ns = float(np.median(passed_ns))
-    period_ns = float(passed_ns[np.abs(passed_ns - usual_ns) <= nominal_ns / 2].mean()) / STRETCH_ROWS
-    if abs(period_ns - nominal_ns) < PERIOD_OFF * nominal_ns:
-        return period_ns
-    return max(float(np.median(np.diff(t_ns_T))), 1.0)
+    whole_ns = passed_ns[np.abs(passed_ns - usual_ns) <= nominal_ns / 2]
+    period_ns = float(whole_ns.mean()) / STRETCH_ROWS if len(whole_ns) else 0.0
+    if abs(period_ns - nominal_ns) >= PERIOD_OFF * nominal_ns:
+        period_ns = float(np.median(np.diff(t_ns_T)))
+    is_possible = period_ns > 0.0 and float(np.ptp(t_ns_T)) < MAX_TURNS * period_ns
+    return period_ns if is_possible else None
 
 
 def _sigma_ns(t_ns_T: np.ndarray, period_ns: float, unit_ns: int) -> float:
@@ -138,7 +148,8 @@ def _on_beat(
 ) -> Dejittered | None:
     """Put every row on the beat, once it is known how much later its stamps are."""
     delay_ns_T = (t_ns_T - t_ns_T[0]) - turns.turn_T * period_ns
-    blocks = _blocks(turns, round(max(BLOCK_ROWS, BLOCK_S * 1e9 / period_ns, (sigma_ns / BLOCK_SIGMA_NS) ** 2)))
+    block_turns = max(BLOCK_ROWS, BLOCK_S * 1e9 / period_ns, (sigma_ns / BLOCK_SIGMA_NS) ** 2)
+    blocks = _blocks(turns, round(min(block_turns, MAX_TURNS)))
     middle = _Curve(
         turn_B=np.array([turns.turn_T[block].mean() for block in blocks]),
         beat_B=turns.beat_T[[block[0] for block in blocks]],
@@ -180,7 +191,7 @@ def _blocks(turns: Turns, block_turns: int) -> list[np.ndarray]:
 
     Blocks of few rows are left out where their beat has others.
     """
-    key_T = (turns.beat_T.astype(np.int64) << 40) + turns.turn_T
+    key_T = turns.beat_T.astype(np.int64) * (2 * MAX_TURNS) + turns.turn_T
     order = np.argsort(key_T, kind="stable") if (key_T[1:] < key_T[:-1]).any() else np.arange(len(key_T))
     order = order[turns.segment_T[order] != NO_SEGMENT]
     block_T = key_T[order] // block_turns

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.clocks.dejitter import dejitter
 from pipelines.clocks.sides import Sides, one_side
@@ -230,3 +232,31 @@ def test_rows_without_a_beat_are_not_corrected():
 
 def test_a_few_rows_do_not_make_a_beat():
     assert correct(beat(rows=50)) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["apart", "equal", "few", "wild", "backwards", "bursts"]),
+    st.sampled_from([0.01, 10.0, 1_000.0]),
+    st.sampled_from([1, MS]),
+)
+def test_whatever_stamps_say_they_are_corrected_or_not_but_read(seed, kind, rate_hz, unit_ns):
+    random = np.random.default_rng(seed)
+    rows = int(random.integers(200, 600))
+    stamped_ns = (
+        START_NS
+        + {
+            "apart": lambda: np.sort(random.integers(0, 2**60, rows)),
+            "equal": lambda: np.zeros(rows, dtype=np.int64),
+            "few": lambda: np.sort(random.integers(0, 5, rows)) * 10**9,
+            "wild": lambda: random.integers(-(2**60), 2**60, rows),
+            "backwards": lambda: -np.arange(rows) * 10**8,
+            "bursts": lambda: np.arange(rows) // 50 * 10**10,
+        }[kind]()
+    )
+
+    corrected = correct(stamped_ns, rate_hz=rate_hz, unit_ns=unit_ns, skipped=random.integers(0, 3, rows))
+
+    assert corrected is None or len(corrected.t_ns_T) == rows
+    assert corrected is None or corrected.sigma_ns > 0.0
