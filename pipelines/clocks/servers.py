@@ -18,6 +18,9 @@ AGREE_NS = 1e6
 AGREE_PPM = 10.0
 """What a clock may wander between two exchanges, beside its drift and what consecutive exchanges show."""
 
+REACH_PERCENTILE = 70
+"""Of a server that is asked two dozen times, four steps of the clock and the beginning of a lie spoil a fifth."""
+
 LIAR_SHARE = 0.2
 """A server of which more exchanges than this are outvoted is not believed at all."""
 
@@ -138,7 +141,7 @@ def _same_server(exchanges: Exchanges, lags: tuple[int, ...]) -> tuple[np.ndarra
 
 
 def _reach_ppb(exchanges: Exchanges, level_ns_X: np.ndarray) -> float:
-    """How fast intervals of one server drift apart, beside the mean drift, for all but a tenth of its exchanges.
+    """How fast intervals of one server drift apart, beside the mean drift, for most of its exchanges.
 
     It is the wander of the clock, and what servers are off whose round trip does not bound it (a receiver next door).
     """
@@ -147,7 +150,7 @@ def _reach_ppb(exchanges: Exchanges, level_ns_X: np.ndarray) -> float:
         of_server = np.flatnonzero(exchanges.server_X == server)
         if len(of_server) > NEIGHBOURS:
             miss_ns, apart_s = _miss(exchanges, level_ns_X, of_server[:-1], of_server[1:])
-            rates.append(np.percentile(miss_ns / np.maximum(apart_s, 1.0), 90))
+            rates.append(np.percentile(miss_ns / np.maximum(apart_s, 1.0), REACH_PERCENTILE))
     return 1e3 * AGREE_PPM + (2.0 * float(np.median(rates)) if rates else 0.0)
 
 

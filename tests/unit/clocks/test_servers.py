@@ -22,6 +22,18 @@ def test_one_lying_server_of_three_is_not_believed(lies_from_s, link):
     assert fitted.steps == ()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_two_liars_of_five_are_not_believed_though_the_clock_is_set_every_few_minutes(seed):
+    """Few exchanges, of which a fifth follow a step or the beginning of a lie, must not pass for a wandering clock."""
+    device = Device(jumps=((200.0, 0.6), (350.0, -0.4), (500.0, 1.2), (700.0, 0.3)), drift_ppm=4_200.0, minutes=15)
+    lies_s = (0.0, 0.3, 0.0, 0.0, -0.45)
+
+    fitted = fit(ask(device, link="wifi", lies_s=lies_s, lies_from_s=300.0, seed=seed, minutes=15))
+
+    assert fitted.residuals.servers_rejected == ("ntp-1", "ntp-4")
+    assert [round(step.jump_ns * 1e-8) for step in fitted.steps] == [6, -4, 12, 3]
+
+
 @pytest.mark.parametrize("link", ["lan", "cellular"])
 def test_a_server_that_drifts_away_is_not_believed(link):
     device = Device()
