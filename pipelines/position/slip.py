@@ -29,7 +29,13 @@ FADING_SIGMAS = 1.5
 """A slip begins and ends gently: the wheel is not trusted as far as the speeds differ by more than this."""
 
 SHOWS_S, SHOWS_MPS = 0.5, 0.2
-"""A slip is reported from the first to the last time in which the wheel is off by more than this speed for so long."""
+"""A slip is reported from when the wheel is off by more than this speed for so long until it is no more."""
+
+MIN_EXCESS_M = 0.3
+"""A slip of less than this may be the noise of the sensor that shows it."""
+
+JOIN_S = 1.0
+"""What is less than this apart is one slip, unless the wheel first spins and then slides."""
 
 ADHESION_MPS2 = 1.3
 """No train accelerates or brakes harder than this while its wheels roll."""
@@ -122,15 +128,16 @@ def to_scale(other: Steps, leader: Steps, is_slip_C: np.ndarray) -> Steps:
 def slips(is_slip_C: np.ndarray, excess_m_C: np.ndarray, t_ns_E: np.ndarray) -> tuple[Slip, ...]:
     """List the slips that show in the excess of the wheel's distance over the train's."""
     cell_s = float(t_ns_E[1] - t_ns_E[0]) * 1e-9
-    length = num_cells(SHOWS_S, cell_s)
-    shows_C = np.abs(sums(excess_m_C, length)) > SHOWS_MPS * length * cell_s
+    length, join = num_cells(SHOWS_S, cell_s), np.ones(num_cells(JOIN_S, cell_s), dtype=bool)
+    slip_m_C = np.where(is_slip_C, excess_m_C, 0.0)
     found = []
-    for start, stop in runs(is_slip_C):
-        shown = start + np.flatnonzero(shows_C[start:stop])
-        if len(shown):
-            ends_ns = t_ns_E[[shown[0], shown[-1] + 1]].tolist()
-            found.append(Slip(start_ns=ends_ns[0], stop_ns=ends_ns[1], excess_m=float(excess_m_C[start:stop].sum())))
-    return tuple(found)
+    for sense in (1.0, -1.0):
+        shows_C = is_slip_C & (sense * sums(slip_m_C, length) > SHOWS_MPS * length * cell_s)
+        for start, stop in runs(ndimage.binary_closing(shows_C, join)):
+            excess_m = float(slip_m_C[max(start - length, 0) : stop + length].sum())
+            if sense * excess_m > MIN_EXCESS_M:
+                found.append(Slip(start_ns=int(t_ns_E[start]), stop_ns=int(t_ns_E[stop]), excess_m=excess_m))
+    return tuple(sorted(found, key=lambda slip: slip.start_ns))
 
 
 def _moves(steps: Steps, start: int, stop: int) -> bool:

@@ -81,6 +81,17 @@ def test_the_other_speed_is_used_where_the_wheel_slips():
     assert 0.03 * np.sqrt(6.0) * 0.7 < noise_m < 0.03 * np.sqrt(12.0) * 1.5
 
 
+def test_a_slip_and_the_slide_that_follows_it_are_two():
+    slip_m = np.interp(T_S, [300.0, 303.0, 304.5, 307.0], [0.0, 12.0, 12.0, 4.0])
+
+    travelled = follow(wheel(slip_m=slip_m), [sensor()])
+
+    slip, slide = travelled.slips
+    assert (slip.kind, slide.kind) == ("slip", "slide")
+    assert (slip.excess_m, slide.excess_m) == pytest.approx((12.0 / 0.99, -8.0 / 0.99), abs=0.4)
+    assert (slip.stop_ns / SECOND, slide.start_ns / SECOND) == pytest.approx((303.0, 304.5), abs=0.4)
+
+
 @pytest.mark.parametrize("slip_mps", [0.3, 1.0])
 def test_even_a_gentle_slide_is_seen_by_a_radar(slip_mps):
     slide_m = -np.interp(T_S, [300.0, 306.0], [0.0, 6.0 * slip_mps])
