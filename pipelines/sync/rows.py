@@ -42,6 +42,13 @@ nothing is known. `value_ok`: 0 where a channel value was rejected or could not 
 rejected, or else why its value was; null where all is well. Files have plain text in the coded columns."""
 
 
+_ENCODING = {
+    **dict.fromkeys(["row", "t_utc_ns"], "DELTA_BINARY_PACKED"),
+    **dict.fromkeys(["sigma_ns", "line_m", "position_sigma_m", "km_post"], "BYTE_STREAM_SPLIT"),
+}
+"""Of neighbouring rows the leading bytes are alike: so encoded, the file is two thirds as large, and written faster."""
+
+
 def write_rows(path: Path, synced: SyncedRecording, on_progress: OnProgress = unheard) -> int:
     """Write all rows as a Parquet file, sensor by sensor in the order of their files; return how many there are."""
     num_rows = 0
@@ -51,7 +58,7 @@ def write_rows(path: Path, synced: SyncedRecording, on_progress: OnProgress = un
         compression="zstd",
         compression_level=1,
         use_dictionary=["sensor", "reason"],
-        column_encoding={"row": "DELTA_BINARY_PACKED", "t_utc_ns": "DELTA_BINARY_PACKED"},
+        column_encoding=_ENCODING,
         store_schema=False,  # so that readers take the codes for the text they stand for
     ) as writer:
         for sensor in synced.recording.sensors:
@@ -96,23 +103,28 @@ def _fates(kept: SensorRows, times: RowTimes, value_fault_T: np.ndarray) -> _Fat
     code_of = {name: names.index(name) for name in own}
 
     row_T = kept.rows["row"].to_numpy()
-    value_reason_T = np.where(value_fault_T > 0, value_fault_T + len(FAULTS), 0).astype(np.uint8)
+    reason_of_fault = np.array([0, *range(len(FAULTS) + 1, len(FAULTS) + len(REASONS) + 1)], dtype=np.uint8)
+    value_reason_T = reason_of_fault[value_fault_T]
     if unread.height:
         at = np.searchsorted(row_T, unread["row"], sorter=np.argsort(row_T, kind="stable"))
-        value_reason_T[at] = unread["reason"].replace_strict(code_of, return_dtype=pl.UInt8)
+        value_reason_T[at] = _codes(unread["reason"], code_of)
     reason_T = np.where(times.fault_T > 0, times.fault_T, value_reason_T)
 
-    row_F = np.concatenate([row_T, left["row"]])
-    order = slice(None) if (np.diff(row_F) > 0).all() else np.argsort(row_F, kind="stable")
+    row_F = np.concatenate([row_T, left["row"].to_numpy()])
+    order = slice(None) if (row_F[1:] > row_F[:-1]).all() else np.argsort(row_F, kind="stable")
     nobody = np.full(left.height, -1)
     return _Fates(
         row_F=row_F[order],
         kept_F=np.concatenate([np.arange(len(row_T)), nobody])[order],
         is_timed_F=np.concatenate([times.fault_T == 0, nobody == 0])[order],
-        is_believed_F=np.concatenate([value_reason_T == 0, left["column"] != ""])[order],
-        reason_F=np.concatenate([reason_T, left["reason"].replace_strict(code_of, return_dtype=pl.UInt8)])[order],
+        is_believed_F=np.concatenate([value_reason_T == 0, (left["column"] != "").to_numpy()])[order],
+        reason_F=np.concatenate([reason_T, _codes(left["reason"], code_of)])[order],
         names=names,
     )
+
+
+def _codes(reasons: pl.Series, code_of: dict[str, int]) -> np.ndarray:
+    return reasons.replace_strict(code_of, return_dtype=pl.UInt8).to_numpy()
 
 
 def _batch(synced: SyncedRecording, sensor: str, fates: _Fates, part: slice) -> pa.Table:

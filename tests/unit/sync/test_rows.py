@@ -123,3 +123,9 @@ def test_posted_kilometres_are_those_of_the_route(synced):
     near = np.abs(route["line_m"].to_numpy()[:, None] - rows["line_m"].to_numpy()[None, ::500]).argmin(axis=0)
     error_m = np.abs(route["km_post"].to_numpy()[near] - rows["km_post"].to_numpy()[::500])
     assert np.median(error_m) <= np.diff(route["line_m"]).max()
+
+
+def test_reasons_are_kept_as_bytes_and_not_as_objects(synced):
+    fates = module._fates(synced.recording.sensors["aba"], synced.times["aba"], synced.value_faults["aba"])
+
+    assert (fates.reason_F.dtype, fates.is_believed_F.dtype, fates.is_timed_F.dtype) == (np.uint8, bool, bool)
