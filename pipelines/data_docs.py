@@ -117,7 +117,8 @@ def _page(title: str, body: list[str]) -> str:
 _STYLE = """<style>
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #1f2933 }
 h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.15rem }
-b { white-space: nowrap } summary { cursor: pointer; font-weight: 600; overflow-wrap: anywhere; padding: .2rem 0 }
+b, td[data-name="bound"] { white-space: nowrap }
+summary { cursor: pointer; font-weight: 600; overflow-wrap: anywhere; padding: .2rem 0 }
 a { color: #0b5cad }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 }
 th, td { border-bottom: 1px solid #cbd2d9; padding: .45rem .6rem; text-align: left; vertical-align: top;

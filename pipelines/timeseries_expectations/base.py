@@ -305,6 +305,8 @@ def _as_number(value: object) -> float:
 
 
 def _text(value: Any, *, is_share: bool) -> str:
+    if value is None:
+        return "no limit"
     if is_share:
         return f"{100 * value:g} %"
     if isinstance(value, int | float):

@@ -25,6 +25,14 @@ def test_a_pipe_above_its_reservoir_contradicts_it(judge, seed):
     assert judge("expect_column_pair_to_agree", columns, mostly=0.98, **rule).passed
 
 
+def test_a_limit_that_is_not_there_is_told_as_none(judge):
+    check = judge(
+        "expect_column_pair_to_agree", pressures(0), column_A="pipe_bar", column_B="reservoir_bar", max_difference=0
+    )
+
+    assert check.expected == "pipe_bar − reservoir_bar is between no limit and 0 in at least 100 % of the rows."
+
+
 def test_rows_in_which_one_is_missing_are_not_judged(judge):
     columns = pressures(0)
     columns["pipe_bar"][:999] = np.nan
