@@ -5,24 +5,20 @@ staging/<source>/<vehicle>/<day>/<batch>/        a batch is named after the cont
     report.json                evidence for each part (clocks, position, rejected rows), written last
     verdict.json               which parts may be published, what was wrong with the others, and the numbers of the
                                suites: `suites` of all parts, `passport` of those that may be published (`judgement`)
-    publishing.json            there from before the commit until all outcomes are written
+    publishing.json            there from before the commit until all outcomes are written (see `publishing`)
 docs/<source>/<vehicle>/<day>/<batch>/
     sync.html, sync/<part>.html    time and place of all recordings, and of each (the Data Docs come later)
-
-A delivery replaces an earlier one of the same recording only if it takes nothing away: every sensor must have at least
-as many good rows on every day as the published delivery has. A poorer one goes to quarantine, unless it is forced.
 """
 
 import logging
-from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 import polars as pl
 
 from pipelines import storage
-from pipelines.errors import DataQualityError, IncompleteRecordingError, ObjectNotFoundError, RecordingError
-from pipelines.ingest import landing, metropt3_windows, sources, superseded
+from pipelines.errors import IncompleteRecordingError, RecordingError
+from pipelines.ingest import landing, metropt3_windows, sources
 from pipelines.ingest.reader import Recording, SensorRows
 from pipelines.screen import Reason
 from pipelines.suites import columns_of
@@ -36,8 +32,6 @@ REPORT = "report.json"
 VERDICT = "verdict.json"
 OVERVIEW = "sync.html"
 """Page beside the Data Docs that leads to the report of every part."""
-
-_INTENT = "publishing.json"
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +62,7 @@ def stage(locations: list[str]) -> str:
             refused[location] = [str(err)]
             landing.refuse(location, digest=digest, reasons=refused[location])
         else:
-            if refusals := _refusals(parts):
+            if refusals := refusals_of(parts):
                 landing.quarantine(location, digest=digest, reasons=refusals)  # the other sensors go on
             recordings.append({"landed": location, "digest": digest, "parts": parts})
     if landing_still and not recordings:
@@ -80,122 +74,6 @@ def stage(locations: list[str]) -> str:
         storage.join(staged, REPORT), {"source": source, "recordings": recordings, "quarantined": refused}
     )
     return staged
-
-
-def publish(staged: str, *, force: bool = False) -> dict[str, Any]:
-    """Replace recordings in their source's table by the parts that passed, in one commit; return what is published.
-
-    A recording whose present content is published already stays as it is.
-
-    Args:
-        staged: Location of the batch, with its verdict.
-        force: Publish also what is published already, and what is poorer than it.
-
-    Raises:
-        DataQualityError: Nothing may be published: all of it would take something away from what is there.
-    """
-    report = storage.read_json(storage.join(staged, REPORT))
-    verdict = storage.read_json(storage.join(staged, VERDICT))
-    quarantined = dict(report["quarantined"])
-    due: list[dict[str, Any]] = []
-    unchanged: list[dict[str, Any]] = []
-    for recording in report["recordings"]:
-        location, digest = recording["landed"], recording["digest"]
-        passed = [part for part in recording["parts"] if part["name"] in verdict["passed"]]
-        before = landing.outcome_of(location)
-        if not passed:
-            quarantined[location] = [verdict["failed"][part["name"]] for part in recording["parts"]]
-        elif not force and (before.get("outcome"), before.get("digest")) == ("published", digest):
-            unchanged.append(before["published"])
-        elif not force and (losses := _losses(before, passed)):
-            quarantined[location] = [*losses, *_refusals(recording["parts"])]
-            landing.refuse(location, digest=digest, reasons=quarantined[location])
-        else:
-            due.append({**recording, "parts": passed})
-    if not due and not unchanged:
-        raise DataQualityError("\n".join(reason for reasons in quarantined.values() for reason in reasons))
-    table = storage.lake("tables", report["source"])
-    published = _publish(staged, due, verdict["passport"], table=table) if due else []
-    logger.info("%s: %d published, %d unchanged, %d quarantined", staged, len(due), len(unchanged), len(quarantined))
-    return {
-        "table": table,
-        "version": max(evidence["version"] for evidence in published + unchanged),
-        "published": [evidence["landed"] for evidence in published],
-        "unchanged": [evidence["landed"] for evidence in unchanged],
-        "quarantined": quarantined,
-        "rows_in": sum(evidence["rows_in"] for evidence in published),
-        "rows_out": sum(evidence["rows_out"] for evidence in published),
-        "rejected": landing.rejected(published),
-        "failed": verdict["failed"],
-        "refused": [refusal for recording in due for refusal in _refusals(recording["parts"])],
-    }
-
-
-def _publish(staged: str, due: list[dict[str, Any]], passport: dict[str, Any], *, table: str) -> list[dict[str, Any]]:
-    """Put recordings into the table and write their outcomes; return the evidence for each.
-
-    Whatever dies in between, the same call again ends in the same state: the commit is found by its name.
-    """
-    frame = pl.concat([load_part(staged, part) for item in due for part in item["parts"]], how="diagonal_relaxed")
-    before = [landing.outcome_of(item["landed"]).get("published", {"parts": []}) for item in due]
-    gone = {(part["vehicle"], part["day"], part["recording_id"]) for item in before for part in item["parts"]}
-    after = _version_before(staged, due, table=table)
-    version = storage.write_recordings(table, frame, gone=gone, commit=storage.name_of(staged), after=after)
-    touched = {*frame.select("vehicle", "day").unique().rows(), *((vehicle, day) for vehicle, day, _ in gone)}
-    superseded.record(table, version, touched & storage.partitions(table, version - 1))
-    published = [_published(item, passport, staged=staged, table=table, version=version) for item in due]
-    for evidence in published:
-        landing.record_published(evidence["landed"], evidence)
-    storage.delete_object(storage.join(staged, _INTENT))
-    return published
-
-
-def _version_before(staged: str, due: list[dict[str, Any]], *, table: str) -> int:
-    """Version of the table before the first attempt to publish these deliveries, however often it is repeated."""
-    location = storage.join(staged, _INTENT)
-    since = {item["landed"]: landing.newest_outcome(item["landed"]) for item in due}
-    with suppress(ObjectNotFoundError):
-        intent = storage.read_json(location)
-        if since.items() <= intent["since"].items():  # no other delivery of them was processed meanwhile
-            return int(intent["after"])
-    after = storage.table_version(table)
-    storage.write_json(location, {"after": after, "since": since})
-    return after
-
-
-def _published(
-    item: dict[str, Any], passport: dict[str, Any], *, staged: str, table: str, version: int
-) -> dict[str, Any]:
-    """Evidence for what is published of one recording; it goes into its outcome."""
-    return {
-        **item,
-        "table": table,
-        "version": version,
-        "rows_in": sum(part["num_rows_in"] for part in item["parts"]),
-        "rows_out": sum(part["rows"] for part in item["parts"]),
-        "rejected": _total([part["rejected_by_reason"] for part in item["parts"]]),
-        "docs": docs_of(staged),
-        "suites": passport,
-    }
-
-
-def _losses(before: dict[str, Any], parts: list[dict[str, Any]]) -> list[str]:
-    """What a delivery would take away from what is published of its recording, in words; empty if nothing."""
-    published = before.get("published", {"parts": []})
-    good = {(part["name"], sensor): rows for part in parts for sensor, rows in part["rows_used"].items()}
-    poorer = [
-        f"{part['name']}: {sensor} has {good.get((part['name'], sensor), 0):,} good rows, published are {rows:,}"
-        for part in published["parts"]
-        for sensor, rows in part["rows_used"].items()
-        if good.get((part["name"], sensor), 0) < rows
-    ]
-    if not poorer:
-        return []
-    head = (
-        f"this delivery is poorer than the one that is published as version {published['version']} and stays so; land "
-        "a whole one, or replace it all the same (`trackside ingest URI --force`, or `force` in ingest_sensors)"
-    )
-    return [head, *poorer[:10]]
 
 
 def docs_of(staged: str) -> str:
@@ -272,7 +150,7 @@ def _evidence(name: str, recording: Recording, synced: SyncedRecording) -> dict[
         **synced.report(),
         "name": name,
         "num_rows_in": sum(synced.rows_in.values()),
-        "rejected_by_reason": _total(list(synced.rejected.values())),
+        "rejected_by_reason": total(list(synced.rejected.values())),
         "simulated": bool(recording.meta.get("simulated", False)),
         "sensors": [_sensor_evidence(sensor, synced) for sensor in recording.sensors.values()],
     }
@@ -313,13 +191,13 @@ def load_part(staged: str, part: dict[str, Any]) -> pl.DataFrame:
     return storage.read_parquet(storage.join(staged, f"{part['name']}.parquet"))
 
 
-def _total(counts: list[dict[str, int]]) -> dict[str, int]:
+def total(counts: list[dict[str, int]]) -> dict[str, int]:
     """Sum of counts by reason."""
     reasons = sorted({reason for count in counts for reason in count})
     return {reason: sum(count.get(reason, 0) for count in counts) for reason in reasons}
 
 
-def _refusals(parts: list[dict[str, Any]]) -> list[str]:
+def refusals_of(parts: list[dict[str, Any]]) -> list[str]:
     """What of a recording was not read while the rest of it was, in words."""
     return [
         refusal["message"]

@@ -146,9 +146,9 @@ def publish(staged: str, *, force: bool = False) -> dict[str, Any]:
 
     What is published already stays as it is, and so does what is richer than its new delivery, unless forced.
     """
-    from pipelines import staging
+    from pipelines import publishing
 
-    return staging.publish(staged, force=force)
+    return publishing.publish(staged, force=force)
 
 
 def mark_superseded() -> list[dict[str, Any]]:

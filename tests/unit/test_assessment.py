@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines import assessment, lineage, registry, runs, staging, steps, storage
+from pipelines import assessment, lineage, publishing, registry, runs, staging, steps, storage
 from pipelines.errors import ConfigError
 from pipelines.evaluate import Report
 from pipelines.ingest import landing, superseded
@@ -59,7 +59,7 @@ def labelled(mlflow, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRACKSIDE_LAKE", str(folder / "lake"))
         landed = landing.land_file(str(folder / "windows.csv"), source="metropt3_windows", vehicle="metro-apu")
-        staging.publish(steps.validate(staging.stage([landed])))
+        publishing.publish(steps.validate(staging.stage([landed])))
         plan = runs.plan(runs.build_windows(str(folder / "labelled.toml"), run_key="labelled"))
         steps.train(plan)
         return plan, assessment.evaluate(plan)

@@ -1,6 +1,6 @@
 import pytest
 
-from pipelines import judgement, staging, storage
+from pipelines import judgement, publishing, staging, storage
 from pipelines.channels import METROPT3_CHANNELS
 from pipelines.errors import DataQualityError
 from pipelines.ingest import landing
@@ -81,7 +81,7 @@ def test_one_bad_day_does_not_hold_back_the_others(stage, spoil):
     staged = stage(60, 61, 62)
     spoil(staged, "02-02")
 
-    published = staging.publish(judgement.judge(staged))
+    published = publishing.publish(judgement.judge(staged))
 
     assert verdict_of(staged)["passed"] == ["metro-apu_2020-02-01_apu", "metro-apu_2020-02-03_apu"]
     assert list(published["failed"]) == ["metro-apu_2020-02-02_apu"]
