@@ -91,7 +91,8 @@ def centre_line(route: pl.DataFrame | None) -> CentreLine | None:
     """Lay out a route with the columns `line_m`, `km_post`, `lat_deg` and `lon_deg`; `None` if it has no length."""
     if route is None:
         return None
-    route = route.drop_nulls(["line_m", "lat_deg", "lon_deg"]).unique("line_m", keep="last").sort("line_m")
+    is_surveyed = pl.all_horizontal(pl.col("line_m", "lat_deg", "lon_deg").is_finite())
+    route = route.filter(is_surveyed).unique("line_m", keep="last").sort("line_m")
     if route.height < 2:
         return None
     columns = (route[name].to_numpy() for name in ("line_m", "km_post", "lat_deg", "lon_deg"))

@@ -131,6 +131,19 @@ def test_a_survey_in_any_order_with_points_twice_is_the_same_line():
     np.testing.assert_array_equal(mixed.line_m_P, centre_line(route).line_m_P)
 
 
+@pytest.mark.parametrize("absent", [None, float("nan"), float("inf")])
+def test_points_that_lack_a_coordinate_are_left_out(absent):
+    route = on_map(RUN_M, NORTH_M, EAST_M)
+    holed = route.with_columns(
+        pl.when(pl.int_range(pl.len()) % 7 == 3).then(absent).otherwise("lat_deg").alias("lat_deg")
+    )
+
+    line = centre_line(holed)
+
+    assert len(line.line_m_P) == 2 + (np.arange(len(RUN_M)) % 7 != 3).sum()
+    assert np.isfinite(line.x_m_P).all()
+
+
 @pytest.mark.parametrize("num_points", [0, 1])
 def test_a_survey_without_length_is_no_line(num_points):
     assert centre_line(on_map(RUN_M, NORTH_M, EAST_M).head(num_points)) is None
