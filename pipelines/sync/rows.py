@@ -124,7 +124,7 @@ def _fates(kept: SensorRows, times: RowTimes, value_fault_T: np.ndarray) -> _Fat
 
 
 def _codes(reasons: pl.Series, code_of: dict[str, int]) -> np.ndarray:
-    return reasons.replace_strict(code_of, return_dtype=pl.UInt8).to_numpy()
+    return reasons.replace_strict(code_of).cast(pl.UInt8).to_numpy()  # of nothing, the result has no type
 
 
 def _batch(synced: SyncedRecording, sensor: str, fates: _Fates, part: slice) -> pa.Table:
