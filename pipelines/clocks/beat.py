@@ -22,7 +22,7 @@ LATE_MAX_NS = 500_000_000
 HEAVY_SIGMAS = 1.5
 # What a history pays for what it assumes, in units of a log likelihood.
 LATE_STAMP, EARLY_STAMP, WRONG_STAMP = 10.0, 12.0, 14.0
-LOST_ROWS, LATE_ROW, SAME_TURN = 7.0, 10.0, 14.0
+LOST_ROWS, LATE_ROW, SAME_TURN = 7.0, 10.0, 20.0
 SET_TWICE = 20.0
 """Where its map has one step, the clock was set twice, and the rows between are of no segment of the map."""
 

@@ -186,6 +186,20 @@ def test_rows_between_two_settings_that_the_map_takes_for_one_keep_the_beat():
     assert not (corrected.is_bad_T | corrected.is_unsure_T).any()
 
 
+def test_rows_between_two_settings_by_about_a_period_are_not_in_doubt():
+    true_ns = beat(1_000.0, rows=1_800)
+    stamped_ns = stamped(true_ns, np.random.default_rng(9).normal(0.0, 8.0, 1_800), MS)
+    doubtful = np.arange(430, 490)  # set by 1069 ms before row 449 and by 1000 ms before row 469; the map sees 2069 ms
+    shown_ns = np.select([doubtful < 449, doubtful < 469], [0, 1_069 * MS], 2_069 * MS)
+    both_ns = stamped_ns[doubtful, None] + shown_ns[:, None] - np.array([0, 2_069 * MS])
+    sides = Sides((np.arange(1_800) >= 490).astype(np.int8), doubtful, both_ns)
+
+    corrected = correct(stamped_ns, rate_hz=1.0, unit_ns=MS, sides=sides)
+
+    assert np.abs(corrected.t_ns_T - true_ns).max() < 5 * MS
+    assert not (corrected.is_bad_T | corrected.is_unsure_T).any()
+
+
 def test_a_row_without_a_usable_stamp_had_its_turn():
     kept = np.delete(np.arange(ROWS), 3_000)  # spoilt, where the clock was set by -441 ms; set again at row 3080
     true_ns = beat()[kept]
