@@ -102,6 +102,7 @@ def measure_accuracy(*, folder: str, levels: list[str], trip_minutes: float) -> 
         for tool, rows_of_tool in put.items():
             for sensor, error_ms_T in accuracy.time_errors_ms(trip, rows_of_tool).items():
                 errors_ms.setdefault(tool, {}).setdefault(sensor, []).append(error_ms_T)
+    missed += accuracy.missed_together(np.concatenate(errors_ms["ours"]["dop"]))
     figures = {tool: _figures(own) for tool, own in errors_ms.items()}
     return {"ours": figures.pop("ours") | {"bars_missed": len(missed), "missed": missed}, "peers": figures}
 

@@ -155,3 +155,11 @@ def test_a_map_that_knows_nothing_is_off_by_the_offset_of_the_clock(trip):
     assert found.error_ms.p95 == pytest.approx(offset_s * 1e3, abs=2_200.0)
     assert found.error_ms.median > 1.0
     assert found.within_95 == 0.0
+
+
+def test_a_radar_off_by_eight_milliseconds_may_be_one_trips_noise_but_not_that_of_all(trip):
+    rows = moved(perfect(trip), "dop", by_ns=8_000_000)
+
+    assert accuracy.missed(score(trip, rows), trip, LEVELS["slip"]) == []
+    together = accuracy.missed_together(accuracy.time_errors_ms(trip, rows)["dop"])
+    assert together == ["rows of untied clocks, ms: median 8.000 > 4.0"]
