@@ -1,92 +1,38 @@
 """How the map of a clock is fitted to what ties it to UTC.
 
-Noise and wander are not assumed: of a few settings the one is taken under which the measurements are most likely, for
-every clock anew. A LAN clock on a train and a server in a cupboard behind a congested line differ a thousandfold.
-
-Shape suffixes: X = measurements, oldest first, K = knots.
+Shape suffixes: X = measurements, oldest first, S = servers.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from pipelines.clocks.clock_map import BEYOND_NS, ClockMap, Residuals, Segment, Step
+from pipelines.clocks.clock_map import ClockMap, Residuals
 from pipelines.clocks.exchanges import Exchanges
-from pipelines.clocks.placing import Known, Placed, RowStream, Span, place
+from pipelines.clocks.noise import cautious, exchange_sigmas, less_of_the_awry, most_likely
+from pipelines.clocks.placing import RowStream
+from pipelines.clocks.segments import Line, fit_segments
 from pipelines.clocks.servers import consistent, honest, proven_steps, robust_drift, strays
-from pipelines.clocks.steps import MAX_STEPS, find_starts, plausible_starts, score
 from pipelines.clocks.track import Track
 
-WANDER_PPB = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 2_000.0, 10_000.0)
-"""Frequency random walks tried, in ppb per square root of a second."""
-
-QUIET_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Noise of the fastest exchanges tried, as a share of the typical noise between neighbours."""
-
-QUEUE_SHARES = (0.15, 0.3, 0.5)
-"""Noise tried for what a round trip took longer than the shortest: 0.29 if both ways queue alike, 0.5 if one does."""
-
-PATH_SHARE = 0.1
+PATH_SHARE = 0.2
 """How much the ways there and back differ, as a share of the most that they can; before servers are compared."""
+
+PATH_ROUNDS = 3
 
 PAIR_SHARES = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Noise of pairs tried, as a share of what they come with."""
 
-DOUBT = 2.0
-"""Settings whose log-likelihoods differ by less are about as likely."""
-
 PAIR_SIGMAS = 5
 """Pairs further off than this are wrong."""
-
-ROUNDS = 3
-AWRY_SIGMAS = 3.0
-"""Measurements further than this from the drift through all of them lose weight."""
-
-KNOT_GAP_S = 30.0
-ENDS_S = (30.0, 120.0, 600.0, 3_600.0, 21_600.0)
-"""Knots beyond the first and last measurement: the uncertainty grows faster than in proportion."""
-
-
-class Line(NamedTuple):
-    """A straight line that levels are relative to, so that they are small enough for floats."""
-
-    utc_ns: int
-    offset_ns: int
-    """Offset at `utc_ns`."""
-
-    drift_ppb: float
-
-    def undo(self, since_s_K: np.ndarray, level_ns_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return instant and offset, in nanoseconds, of levels relative to the line."""
-        gained_ns_K = np.rint(level_ns_K + self.drift_ppb * since_s_K).astype(np.int64)
-        return self.utc_ns + np.rint(since_s_K * 1e9).astype(np.int64), self.offset_ns + gained_ns_K
-
-
-class Knots(NamedTuple):
-    """Smoothed offsets of one segment, or of all."""
-
-    dev_ns_K: np.ndarray
-    offset_ns_K: np.ndarray
-    sigma_ns_K: np.ndarray
-    slope_ppb_K: np.ndarray
-    slope_sigma_ppb_K: np.ndarray
-    is_measured_K: np.ndarray
-
-
-class Model(NamedTuple):
-    """What noise the measurements of a clock have, how its frequency wanders, and when it was set."""
-
-    sigma_ns_X: np.ndarray
-    wander_ppb: float
-    starts: list[int]
 
 
 def fit_exchanges(clock_id: str, exchanges: Exchanges, rows: Sequence[RowStream] = ()) -> ClockMap:
     """Fit a clock to its NTP exchanges; there must be at least one.
 
-    Where no majority of servers agrees, all are used and the map is as uncertain as they are apart.
+    Where no majority of servers agrees, the one that was asked most is used, and the map is as uncertain as the others
+    are away from it.
 
     Args:
         clock_id: The clock.
@@ -94,28 +40,26 @@ def fit_exchanges(clock_id: str, exchanges: Exchanges, rows: Sequence[RowStream]
         rows: Regular sensors that the clock stamps; they tell when exactly it was set.
     """
     is_honest_X = honest(exchanges)
-    believed = exchanges.only(is_honest_X) if is_honest_X.any() else exchanges
+    believed = exchanges.only(is_honest_X if is_honest_X.any() else _of_most_asked(exchanges))
     is_consistent_X = consistent(believed)
     used = believed.only(is_consistent_X) if is_consistent_X.any() else believed
     line, level_ns_X = _levels(used)
-    quarrel_ns = 0.0 if is_honest_X.any() else float(np.ptp(level_ns_X)) / 2
-    candidates = _exchange_sigmas(used, level_ns_X)
+    candidates = exchange_sigmas(used, level_ns_X)
     path_ns_S = np.zeros(len(used.servers))
-    starts = [] if quarrel_ns else proven_steps(used).tolist()
-    for _ in range(ROUNDS):
+    starts = proven_steps(used).tolist()
+    for _ in range(PATH_ROUNDS):
         track = Track(used.since_s_X, level_ns_X - path_ns_S[used.server_X], candidates[0])
-        model = _most_likely(track, candidates, starts)
-        track, starts = _less_of_the_awry(track, model), model.starts
+        model = most_likely(track, candidates, starts)
+        track, starts = less_of_the_awry(track, model), model.starts
         residual_ns_X = track.level_ns_X - track.smoothed(model.wander_ppb, starts).level_K
         path_ns_S += _path_difference_ns(used, residual_ns_X, track.sigma_ns_X)
-    extra_sigma_ns = float(np.hypot(quarrel_ns, _path_sigma_ns(used, path_ns_S)))
-    spans, segments = _placed(track, model, line, rows, extra_sigma_ns)
+    segments, steps = fit_segments(track, model, line, rows)
     best_X = used.rtt_ns_X <= np.median(used.rtt_ns_X)
-    return ClockMap(
+    fitted = ClockMap(
         clock_id=clock_id,
         method="exchanges",
         segments=segments,
-        steps=_steps(spans, segments),
+        steps=steps,
         residuals=Residuals(
             num_exchanges=len(used.dev_ns_X),
             num_rejected=exchanges.num_unusable + len(exchanges.dev_ns_X) - len(used.dev_ns_X),
@@ -124,6 +68,8 @@ def fit_exchanges(clock_id: str, exchanges: Exchanges, rows: Sequence[RowStream]
             floor_ns=float(used.rtt_ns_X.min()) / 2,
         ),
     )
+    quarrel_ns = 0.0 if is_honest_X.any() else _furthest_ns(fitted, exchanges)
+    return _widened(fitted, float(np.hypot(_path_sigma_ns(used, path_ns_S), quarrel_ns)))
 
 
 def fit_pairs(
@@ -156,16 +102,16 @@ def fit_pairs(
     sigma_ns_X = used.rtt_ns_X / (2 * PAIR_SIGMAS) + 1.0
     candidates = [share * sigma_ns_X for share in PAIR_SHARES]
     track = Track(used.since_s_X, level_ns_X, sigma_ns_X)
-    model = _cautious(track, candidates, _most_likely(track, candidates, proven_steps(used).tolist()))
-    track = _less_of_the_awry(track, model)
+    model = cautious(track, candidates, most_likely(track, candidates, proven_steps(used).tolist()))
+    track = less_of_the_awry(track, model)
     residual_ns_X = level_ns_X - track.smoothed(model.wander_ppb, model.starts).level_K
-    spans, segments = _placed(track, model, line, rows, 0.0)
+    segments, steps = fit_segments(track, model, line, rows)
     best_X = sigma_ns_X <= np.median(sigma_ns_X)
     return ClockMap(
         clock_id=clock_id,
         method="pairs",
         segments=segments,
-        steps=_steps(spans, segments),
+        steps=steps,
         residuals=Residuals(
             num_exchanges=len(used.dev_ns_X),
             num_rejected=len(pairs.dev_ns_X) - len(used.dev_ns_X),
@@ -175,62 +121,29 @@ def fit_pairs(
     )
 
 
+def _of_most_asked(exchanges: Exchanges) -> np.ndarray:
+    """The exchanges of the server that has most."""
+    return np.asarray(exchanges.server_X == np.argmax(np.bincount(exchanges.server_X)))
+
+
+def _furthest_ns(fitted: ClockMap, exchanges: Exchanges) -> float:
+    """How far the server that disagrees most is from a map, for nearly all of its exchanges."""
+    miss_ns_X = np.abs(exchanges.utc_ns_X - fitted.to_utc(exchanges.dev_ns_X)[0])
+    return max(float(np.percentile(miss_ns_X[exchanges.server_X == s], 90)) for s in np.unique(exchanges.server_X))
+
+
+def _widened(fitted: ClockMap, more_sigma_ns: float) -> ClockMap:
+    """The map with an uncertainty added that does not depend on time."""
+    segments = tuple(
+        replace(segment, sigma_ns_K=np.hypot(segment.sigma_ns_K, more_sigma_ns)) for segment in fitted.segments
+    )
+    return replace(fitted, segments=segments)
+
+
 def _levels(exchanges: Exchanges) -> tuple[Line, np.ndarray]:
     """A line through the offsets and what they are relative to it, in nanoseconds."""
     line = Line(int(exchanges.utc_ns_X[0]), int(exchanges.offset_ns_X[0]), robust_drift(exchanges) * 1e9)
     return line, (exchanges.offset_ns_X - line.offset_ns) - line.drift_ppb * exchanges.since_s_X
-
-
-def _most_likely(track: Track, candidates: list[np.ndarray], starts: list[int]) -> Model:
-    """Choose noise, wander and steps together, from rough noise and proven steps."""
-    rough = track._replace(sigma_ns_X=candidates[len(candidates) // 2])
-    starts = starts if len(starts) <= MAX_STEPS else []
-    found = [(wander, find_starts(rough, wander, starts)) for wander in WANDER_PPB]
-    wander_ppb, starts = max(found, key=lambda setting: score(rough, *setting))
-    sigma_ns_X = max(candidates, key=lambda sigma: score(track._replace(sigma_ns_X=sigma), wander_ppb, starts))
-    fine = track._replace(sigma_ns_X=sigma_ns_X)
-    wander_ppb = max(WANDER_PPB, key=lambda wander: score(fine, wander, starts))
-    return Model(sigma_ns_X, wander_ppb, find_starts(fine, wander_ppb, starts))
-
-
-def _cautious(track: Track, candidates: list[np.ndarray], model: Model) -> Model:
-    """Of settings that are about as likely as a model, take most noise and wander: few pairs tell little."""
-    scores = [score(track._replace(sigma_ns_X=sigma), model.wander_ppb, model.starts) for sigma in candidates]
-    sigma_ns_X = [sigma for sigma, found in zip(candidates, scores, strict=True) if found >= max(scores) - DOUBT][-1]
-    noisy = track._replace(sigma_ns_X=sigma_ns_X)
-    scores = [score(noisy, wander, model.starts) for wander in WANDER_PPB]
-    wander_ppb = max(w for w, found in zip(WANDER_PPB, scores, strict=True) if found >= max(scores) - DOUBT)
-    return Model(sigma_ns_X, wander_ppb, model.starts)
-
-
-def _exchange_sigmas(exchanges: Exchanges, level_ns_X: np.ndarray) -> list[np.ndarray]:
-    """Standard errors that the offsets may have, by what each round trip took longer than its server's shortest."""
-    shortest_ns_S = np.full(len(exchanges.servers), np.inf)
-    np.minimum.at(shortest_ns_S, exchanges.server_X, exchanges.rtt_ns_X)
-    longer_ns_X = exchanges.rtt_ns_X - shortest_ns_S[exchanges.server_X]
-    typical_ns = 1e3 + _typical_noise_ns(level_ns_X, exchanges.server_X) + 0.02 * float(shortest_ns_S.min())
-    return [np.hypot(quiet * typical_ns, queue * longer_ns_X) for queue in QUEUE_SHARES for quiet in QUIET_SHARES]
-
-
-def _typical_noise_ns(level_ns_X: np.ndarray, server_X: np.ndarray) -> float:
-    """Typical distance of a measurement from the line between its neighbours of the same server."""
-    apart = [
-        np.abs(level[1:-1] - (level[:-2] + level[2:]) / 2)
-        for server in np.unique(server_X)
-        for level in [level_ns_X[server_X == server]]
-    ]
-    apart_ns = np.concatenate(apart) if apart else np.empty(0)
-    return 1.2 * float(np.median(apart_ns)) if len(apart_ns) else 0.0
-
-
-def _less_of_the_awry(track: Track, model: Model) -> Track:
-    """Give less weight to measurements that are far from the drift through all of them."""
-    track = track._replace(sigma_ns_X=model.sigma_ns_X)
-    for _ in range(ROUNDS):
-        miss_ns_X = np.abs(track.level_ns_X - track.smoothed(model.wander_ppb, model.starts).level_K)
-        excess_X = np.maximum(miss_ns_X / (AWRY_SIGMAS * model.sigma_ns_X), 1.0)
-        track = track._replace(sigma_ns_X=model.sigma_ns_X * excess_X**2)
-    return track
 
 
 def _path_difference_ns(exchanges: Exchanges, residual_ns_X: np.ndarray, sigma_ns_X: np.ndarray) -> np.ndarray:
@@ -265,111 +178,3 @@ def _outvoted(exchanges: Exchanges, is_honest_X: np.ndarray) -> tuple[str, ...]:
     """Names of the servers that lied for a good part of the time."""
     counts = [(name, exchanges.server_X == i) for i, name in enumerate(exchanges.servers)]
     return tuple(name for name, of_server_X in counts if of_server_X.any() and (~is_honest_X[of_server_X]).mean() > 0.1)
-
-
-def _placed(
-    track: Track, model: Model, line: Line, rows: Sequence[RowStream], extra_sigma_ns: float
-) -> tuple[list[Span], tuple[Segment, ...]]:
-    """When the clock was set, as far as rows and exchanges tell, and the segments in between."""
-    since_ns_X = np.rint(track.since_s_X * 1e9).astype(np.int64)
-    spans = [
-        Span(line.utc_ns + int(since_ns_X[first - 1]), line.utc_ns + int(since_ns_X[last]))
-        for first, last in plausible_starts(track, model.wander_ppb, model.starts)
-    ]
-    segments = _segments(track, model.wander_ppb, line, spans, extra_sigma_ns)
-    if not spans or not rows:
-        return spans, segments
-    placed = [
-        _together([place(stream, old, new, span) for stream in rows], span)
-        for span, (old, new) in zip(spans, pairwise(segments), strict=True)
-    ]
-    known = [one for found in placed for one in found.between]
-    spans = [span for found in placed for span in found.spans]
-    return spans, _segments(_with_known(track, line, known), model.wander_ppb, line, spans, extra_sigma_ns)
-
-
-def _together(found: list[Placed | None], span: Span) -> Placed:
-    """What several sensors say about a step: that it was two, or the shortest span that does not contradict others."""
-    placed = sorted(
-        (one for one in found if one is not None), key=lambda one: one.spans[0].high_ns - one.spans[0].low_ns
-    )
-    for one in placed:
-        if one.between:
-            return one
-    for one in placed:
-        both = Span(max(one.spans[0].low_ns, span.low_ns), min(one.spans[0].high_ns, span.high_ns))
-        span = both if both.low_ns < both.high_ns else span
-    return Placed((span,))
-
-
-def _with_known(track: Track, line: Line, known: list[Known]) -> Track:
-    """Add what only rows say as if it had been measured."""
-    since_s = np.array([(one.utc_ns - line.utc_ns) * 1e-9 for one in known])
-    level_ns = np.array([one.offset_ns - line.offset_ns for one in known]) - line.drift_ppb * since_s
-    since_s_X = np.concatenate([track.since_s_X, since_s])
-    order = np.argsort(since_s_X, kind="stable")
-    sigma_ns_X = np.concatenate([track.sigma_ns_X, [one.sigma_ns for one in known]])
-    return Track(since_s_X[order], np.concatenate([track.level_ns_X, level_ns])[order], sigma_ns_X[order])
-
-
-def _segments(
-    track: Track, wander_ppb: float, line: Line, spans: list[Span], extra_sigma_ns: float
-) -> tuple[Segment, ...]:
-    """Smooth the measurements, with further knots where they are sparse, beyond them, and at both sides of steps."""
-    since_s_X = track.since_s_X
-    set_s = np.array([((span.low_ns + span.high_ns) // 2 - line.utc_ns) * 1e-9 for span in spans])
-    gap_s = np.diff(since_s_X)
-    sparse = np.flatnonzero(gap_s > KNOT_GAP_S)
-    between_s = np.concatenate([since_s_X[sparse] + share * gap_s[sparse] for share in (0.25, 0.5, 0.75)])
-    asked_s = np.concatenate([since_s_X[0] - np.array(ENDS_S), between_s, since_s_X[-1] + np.array(ENDS_S)])
-    since_s_K = np.concatenate([since_s_X, asked_s, set_s, set_s])
-    old = np.arange(len(spans))
-    segment_K = np.concatenate([np.searchsorted(set_s, np.concatenate([since_s_X, asked_s])), old, old + 1])
-    order = np.lexsort((since_s_K, segment_K))
-    since_s_K, segment_K = since_s_K[order], segment_K[order]
-    nothing = np.full(len(since_s_K) - len(since_s_X), np.nan)
-    level_ns_K = np.concatenate([track.level_ns_X, nothing])[order]
-    sigma_ns_K = np.concatenate([track.sigma_ns_X, nothing])[order]
-    starts = (np.flatnonzero(np.diff(segment_K)) + 1).tolist()
-    drift = Track(since_s_K, level_ns_K, sigma_ns_K).smoothed(wander_ppb, starts)
-    utc_ns_K, offset_ns_K = line.undo(since_s_K, drift.level_K)
-    knots = Knots(
-        utc_ns_K - offset_ns_K,
-        offset_ns_K,
-        np.hypot(drift.level_sigma_K, extra_sigma_ns),
-        drift.slope_K + line.drift_ppb,
-        drift.slope_sigma_K,
-        ~np.isnan(level_ns_K),
-    )
-    return tuple(
-        _segment(Knots(*(values[first:stop] for values in knots)))
-        for first, stop in pairwise([0, *starts, len(since_s_K)])
-    )
-
-
-def _segment(knots: Knots) -> Segment:
-    """Make a segment whose first and last knot carry the slopes of its ends on."""
-    ends = [0, -1]
-    beyond_s = np.array([-BEYOND_NS, BEYOND_NS]) * 1e-9
-    offset_ns = knots.offset_ns_K[ends] + np.rint(knots.slope_ppb_K[ends] * beyond_s).astype(np.int64)
-    sigma_ns = knots.sigma_ns_K[ends] + knots.slope_sigma_ppb_K[ends] * np.abs(beyond_s)
-    measured = np.flatnonzero(knots.is_measured_K)[ends] if knots.is_measured_K.any() else np.array(ends)
-    first_ns, last_ns = knots.dev_ns_K[measured].tolist()
-    return Segment(
-        dev_ns_K=np.r_[knots.dev_ns_K[0] - BEYOND_NS, knots.dev_ns_K, knots.dev_ns_K[-1] + BEYOND_NS],
-        offset_ns_K=np.r_[offset_ns[0], knots.offset_ns_K, offset_ns[1]],
-        sigma_ns_K=np.r_[sigma_ns[0], knots.sigma_ns_K, sigma_ns[1]],
-        measured_ns=(first_ns, last_ns),
-    )
-
-
-def _steps(spans: list[Span], segments: tuple[Segment, ...]) -> tuple[Step, ...]:
-    """The steps between segments, by what the clock showed on both sides."""
-    return tuple(
-        Step(
-            before_ns=int(old.to_dev(np.array([span.low_ns]))[0]),
-            after_ns=int(new.to_dev(np.array([span.high_ns]))[0]),
-            jump_ns=int(old.offset_ns_K[-2] - new.offset_ns_K[1]),
-        )
-        for span, (old, new) in zip(spans, pairwise(segments), strict=True)
-    )

@@ -18,8 +18,10 @@ WINDOW_ROWS = 50
 """Rows looked at on each side of the time in which the step must lie, at most."""
 
 WINDOW_S = 30.0
-STRETCH = 100
-"""The period is taken from the median of stretches of so many rows."""
+STRETCH_ROWS = 100
+STRETCHES = 40
+MAX_STRETCHES = 5_000
+"""The period is the median of stretches of at most so many rows, of at least and at most so many stretches."""
 
 MIN_ROWS = 4
 MISS_COST = 8.0
@@ -126,9 +128,14 @@ def _near(stream: RowStream, sides: list[Segment], span: Span) -> np.ndarray:
 
 
 def _period_ns(stream: RowStream) -> float:
-    """Median period over stretches of rows; nominal where the rows are nothing like it."""
-    apart = min(STRETCH, len(stream.dev_ns_T) // 2)
-    period_ns = float(np.median(stream.dev_ns_T[apart::apart] - stream.dev_ns_T[:-apart:apart])) / apart
+    """Median period over stretches of rows; nominal where the rows are nothing like it.
+
+    Stretches are short enough that gaps and steps are in few of them.
+    """
+    apart = int(np.clip(len(stream.dev_ns_T) // STRETCHES, 1, STRETCH_ROWS))
+    every = max(len(stream.dev_ns_T) // MAX_STRETCHES, 1)
+    stretch_ns = stream.dev_ns_T[apart::every] - stream.dev_ns_T[:-apart:every]
+    period_ns = float(np.median(stretch_ns)) / apart
     return period_ns if abs(period_ns - stream.period_ns) < 0.05 * stream.period_ns else stream.period_ns
 
 
@@ -159,9 +166,12 @@ class _Beat(NamedTuple):
 
     def cost(self, utc_ns_T: np.ndarray, phase_ns: float) -> np.ndarray:
         """What it counts how far every row is off the beat."""
-        if not self.tells:
-            return np.zeros(len(utc_ns_T))
         return np.minimum((self.miss_ns(utc_ns_T, phase_ns) / self.row_sigma_ns) ** 2 / 2, MISS_COST)
+
+    def costs(self, old_ns_T: np.ndarray, new_ns_T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same if rows are before the step and if they are after it."""
+        old_T, new_T = self.cost(old_ns_T, self.old_phase_ns), self.cost(new_ns_T, self.new_phase_ns)
+        return (old_T, new_T) if self.tells else (np.minimum(old_T, new_T),) * 2
 
     def turn_cost(self, first_ns_B: np.ndarray, second_ns_B: np.ndarray, *, extra_ns: float = 0.0) -> np.ndarray:
         """What it counts that two rows are not one period apart."""
@@ -179,7 +189,7 @@ def _beat(old_ns_T: np.ndarray, new_ns_T: np.ndarray, period_ns: float, span: Sp
     old_phase_ns = _phase(old if len(old) >= MIN_ROWS else new, period_ns) if is_known else 0.0
     new_phase_ns = _phase(new if len(new) >= MIN_ROWS else old, period_ns) if is_known else 0.0
     misses_ns = np.abs(np.r_[_wrapped(old - old_phase_ns, period_ns), _wrapped(new - new_phase_ns, period_ns)])
-    row_sigma_ns = max(1.5 * float(np.median(misses_ns)) if is_known else 0.0, BEAT_SHARE * period_ns)
+    row_sigma_ns = max(1.5 * float(np.median(misses_ns)), BEAT_SHARE * period_ns) if is_known else period_ns
     drift_ns = TIMER_PPM * 1e-6 * float(np.ptp(old_ns_T))
     shift_ns = float(_wrapped(np.median(new_ns_T - old_ns_T), period_ns))
     return _Beat(
@@ -207,7 +217,7 @@ def _wrapped(miss_ns: np.ndarray, period_ns: float) -> np.ndarray:
 def _costs(old_ns_T: np.ndarray, new_ns_T: np.ndarray, beat: _Beat) -> np.ndarray:
     """What speaks against the step lying between two rows, for all pairs of neighbours."""
     stays_old_B, stays_new_B = (beat.turn_cost(t[:-1], t[1:]) for t in (old_ns_T, new_ns_T))
-    off_old_T, off_new_T = beat.cost(old_ns_T, beat.old_phase_ns), beat.cost(new_ns_T, beat.new_phase_ns)
+    off_old_T, off_new_T = beat.costs(old_ns_T, new_ns_T)
     before_B = np.cumsum(off_old_T)[:-1] + np.cumsum(stays_old_B) - stays_old_B
     after_B = np.cumsum(off_new_T[::-1])[::-1][1:] + np.cumsum(stays_new_B[::-1])[::-1] - stays_new_B
     across_B = beat.turn_cost(old_ns_T[:-1], new_ns_T[1:], extra_ns=4.0 * beat.jump_sigma_ns)
@@ -223,7 +233,7 @@ def _set_twice(
     extra_ns_B = _lasting_ns(old_ns_T, beat.period_ns)
     odd = np.flatnonzero(is_possible_B & (stays_B > 0.0) & (np.abs(extra_ns_B) > beat.turn_ns))
     odd = np.sort(odd[np.argsort(-np.abs(extra_ns_B[odd]), kind="stable")[:MAX_ODD]])
-    off_old_T, off_new_T = beat.cost(old_ns_T, beat.old_phase_ns), beat.cost(new_ns_T, beat.new_phase_ns)
+    off_old_T, off_new_T = beat.costs(old_ns_T, new_ns_T)
     best, best_cost = None, once_cost - SPLIT_COST
     for first, second in combinations(odd.tolist(), 2):
         if abs(extra_ns_B[first] + extra_ns_B[second] - jump_ns) > 4.0 * beat.jump_sigma_ns:

@@ -194,22 +194,32 @@ def _agreement(
 
 
 def _steady(exchanges: Exchanges, level_ns_X: np.ndarray, reach_ppb: float, *, is_quarrel_X: np.ndarray) -> np.ndarray:
-    """Of each stretch without a majority, the exchanges of servers that did not jump where it began."""
+    """Of each stretch without a majority, the exchanges of servers that did not jump where it began.
+
+    Where that does not tell, those that were believed in the stretch before it.
+    """
     is_steady_X = np.zeros(len(level_ns_X), dtype=bool)
     edges = np.flatnonzero(np.diff(is_quarrel_X.astype(np.int8), prepend=0, append=0))
-    for first, stop in edges.reshape(-1, 2):
+    steady = np.empty(0, dtype=np.int64)
+    for first, stop in edges.reshape(-1, 2).tolist():
         in_stretch = np.arange(first, stop)
-        servers = np.unique(exchanges.server_X[in_stretch])
-        steady = [s for s in servers if _is_steady(exchanges, level_ns_X, reach_ppb, int(first), int(s))]
-        if 0 < len(steady) < len(servers):
-            is_steady_X[in_stretch[np.isin(exchanges.server_X[in_stretch], steady)]] = True
+        for lag in range(1, NEIGHBOURS + 1):
+            servers = np.unique(exchanges.server_X[in_stretch])
+            found = [s for s in servers if _is_steady(exchanges, level_ns_X, reach_ppb, first, int(s), lag)]
+            if 0 < len(found) < len(servers):
+                steady = np.array(found)
+                break
+        is_steady_X[in_stretch[np.isin(exchanges.server_X[in_stretch], steady)]] = True
     return is_steady_X
 
 
-def _is_steady(exchanges: Exchanges, level_ns_X: np.ndarray, reach_ppb: float, first: int, server: int) -> bool:
-    """Whether the exchanges of a server just before and just after position `first` all agree."""
+def _is_steady(
+    exchanges: Exchanges, level_ns_X: np.ndarray, reach_ppb: float, first: int, server: int, lag: int
+) -> bool:
+    """Whether the exchange of a server that is `lag` of its own before position `first` agrees with those after it."""
     of_server = np.flatnonzero(exchanges.server_X == server)
     at = int(np.searchsorted(of_server, first))
-    before, after = of_server[max(at - NEIGHBOURS, 0) : at], of_server[at : at + NEIGHBOURS]
-    firsts, seconds = (grid.ravel() for grid in np.meshgrid(before, after))
-    return len(firsts) > 0 and bool(_overlap(exchanges, level_ns_X, reach_ppb, firsts, seconds).all())
+    after = of_server[at : at + NEIGHBOURS]
+    if at < lag or not len(after):
+        return False
+    return bool(_overlap(exchanges, level_ns_X, reach_ppb, np.full(len(after), of_server[at - lag]), after).all())

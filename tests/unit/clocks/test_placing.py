@@ -1,8 +1,9 @@
 import numpy as np
+import polars as pl
 import pytest
 
 from pipelines.clocks.placing import RowStream
-from tests.unit.clocks.devices import START_NS, Device, ask, error_ms, fit, rows_of
+from tests.unit.clocks.devices import SECOND, START_NS, Device, ask, error_ms, fit, rows_of
 
 
 def placed_s(fitted):
@@ -61,6 +62,29 @@ def test_a_thousand_rows_a_second_place_a_step_although_their_beat_says_nothing(
     ((low_s, high_s),) = placed_s(fitted)
     assert low_s - 0.001 <= 801.0003 <= high_s + 0.001
     assert high_s - low_s < 0.01
+
+
+@pytest.mark.parametrize("jumps_s", [(0.0517, 0.0547), (0.38, -0.078), (-1.2, -0.8)])
+def test_two_steps_are_told_apart_even_if_together_they_are_whole_periods(jumps_s):
+    device = Device(jumps=tuple(zip((1_183.2, 1_212.3), jumps_s, strict=True)))
+    is_between = pl.col("t2_srv").is_between(START_NS + 1_183 * SECOND, START_NS + 1_213 * SECOND)
+
+    fitted = fit(ask(device, link="wifi").filter(~is_between), [rows_of(device, jitter_ms=3.0)])
+
+    assert [step.jump_ns * 1e-9 for step in fitted.steps] == pytest.approx(jumps_s, abs=0.02)
+    assert [high_s - low_s < 0.3 for low_s, high_s in placed_s(fitted)] == [True, True]
+
+
+def test_a_period_is_found_among_gaps_and_steps():
+    """Of 12 minutes at 1 Hz too few stretches were whole, and every row seemed 3 ms off the beat of the one before."""
+    device = Device(jumps=((142.5, 1.67), (431.7, 0.309)), minutes=12)
+    where = {"to_s": 720.0, "gaps_s": ((60.0, 80.0), (250.0, 262.0), (600.0, 630.0))}
+
+    fitted = fit(ask(device, link="cellular", minutes=12), [rows_of(device, rate_hz=1.0, jitter_ms=5.0, **where)])
+
+    (_, (low_s, high_s)) = placed_s(fitted)
+    assert low_s - 0.01 <= 431.7 <= high_s + 0.01
+    assert high_s - low_s < 2.1
 
 
 def test_jitter_as_large_as_the_step_leaves_open_when_it_was():

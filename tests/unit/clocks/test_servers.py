@@ -71,6 +71,28 @@ def test_of_two_servers_the_one_that_jumped_is_not_believed(lies_s, link):
     assert np.abs(error_ms(fitted, device)).max() < 10.0
 
 
+def test_a_step_just_before_a_lie_does_not_hide_who_jumped():
+    device = Device(jumps=((555.0, -1.26), (1_401.0, 0.16)))
+
+    fitted = fit(ask(device, lies_s=(0.45, 0.0), lies_from_s=590.0), [rows_of(device)])
+
+    assert fitted.residuals.servers_rejected == ("ntp-0",)
+    assert np.abs(error_ms(fitted, device)).max() < 0.3
+
+
+def test_a_map_that_rests_on_a_quarrel_still_follows_the_clock_and_covers_the_truth():
+    device = Device(jumps=((700.0, 1.2),))
+
+    fitted = fit(ask(device, lies_s=(0.0, 0.3)), [rows_of(device)])
+
+    utc_ns = START_NS + np.arange(60, 1_700, 20) * SECOND
+    mapped_ns, sigma_ns = fitted.to_utc(device.read(utc_ns))
+    assert fitted.residuals.servers_rejected == ("ntp-0", "ntp-1")
+    assert [step.jump_ns * 1e-9 for step in fitted.steps] == pytest.approx([1.2], abs=1e-3)
+    assert (np.abs(mapped_ns - utc_ns) <= 2 * sigma_ns).all()
+    assert sigma_ns.max() < 0.4e9
+
+
 def test_steps_of_the_clock_make_no_server_a_liar():
     device = Device(jumps=tuple((at_s, 0.5 * (-1) ** (at_s // 100)) for at_s in range(100, 1_800, 100)))
 
