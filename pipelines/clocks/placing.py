@@ -19,16 +19,22 @@ WINDOW_ROWS = 50
 
 WINDOW_S = 30.0
 STRETCH_ROWS = 100
+STRETCH_S = 10.0
+"""The period is the median of stretches of about so many rows or seconds, whichever are longer."""
+
 STRETCHES = 40
 MAX_STRETCHES = 5_000
-"""The period is the median of stretches of at most so many rows, of at least and at most so many stretches."""
+"""Of at least and at most so many stretches."""
 
 MIN_ROWS = 4
 MISS_COST = 8.0
 """Most that one row off the beat counts, as half a squared deviation: stamps may be late or spoilt."""
 
 TURN_COST = 4.0
-"""What it counts that two rows in a row are not one period apart."""
+"""What it counts that there is more than one period between two rows: rows get lost."""
+
+FOLD_COST = 8.0
+"""What it counts that there is less."""
 
 PLAUSIBLE_COST = 3.0
 """Boundaries that cost up to so much more than the best are possible too."""
@@ -113,7 +119,7 @@ def place(stream: RowStream, old: Segment, new: Segment, span: Span) -> Placed |
     twice = _set_twice(old_ns_T, new_ns_T, beat, is_possible_B, float(cost_B.min()), old)
     if twice is not None:
         return twice
-    possible = np.flatnonzero(cost_B <= cost_B.min() + PLAUSIBLE_COST)
+    possible = np.flatnonzero(cost_B <= cost_B.min() + PLAUSIBLE_COST / beat.certainty)
     return Placed((Span(int(old_ns_T[possible].min()), int(new_ns_T[possible + 1].max())),))
 
 
@@ -132,7 +138,8 @@ def _period_ns(stream: RowStream) -> float:
 
     Stretches are short enough that gaps and steps are in few of them.
     """
-    apart = int(np.clip(len(stream.dev_ns_T) // STRETCHES, 1, STRETCH_ROWS))
+    longest = max(STRETCH_ROWS, round(STRETCH_S * 1e9 / stream.period_ns))
+    apart = int(np.clip(len(stream.dev_ns_T) // STRETCHES, 1, longest))
     every = max(len(stream.dev_ns_T) // MAX_STRETCHES, 1)
     stretch_ns = stream.dev_ns_T[apart::every] - stream.dev_ns_T[:-apart:every]
     period_ns = float(np.median(stretch_ns)) / apart
@@ -160,6 +167,11 @@ class _Beat(NamedTuple):
         """Rows that are a period apart may miss it by so much."""
         return min(TURN_SIGMAS * self.row_sigma_ns, self.period_ns / 3)
 
+    @property
+    def certainty(self) -> float:
+        """How far the turn of a row can be told: not where rows are late by much of a period."""
+        return min(self.period_ns / 3 / (TURN_SIGMAS * self.row_sigma_ns), 1.0)
+
     def miss_ns(self, utc_ns_T: np.ndarray, phase_ns: float) -> np.ndarray:
         """Distance of every row from the nearest beat."""
         return _wrapped((utc_ns_T - self.zero_ns) - phase_ns, self.period_ns)
@@ -175,7 +187,9 @@ class _Beat(NamedTuple):
 
     def turn_cost(self, first_ns_B: np.ndarray, second_ns_B: np.ndarray, *, extra_ns: float = 0.0) -> np.ndarray:
         """What it counts that two rows are not one period apart."""
-        return np.where(np.abs(second_ns_B - first_ns_B - self.period_ns) > self.turn_ns + extra_ns, TURN_COST, 0.0)
+        late_ns_B = second_ns_B - first_ns_B - self.period_ns
+        cost_B = np.where(late_ns_B < 0.0, FOLD_COST, TURN_COST) * self.certainty
+        return np.where(np.abs(late_ns_B) > self.turn_ns + extra_ns, cost_B, 0.0)
 
 
 def _beat(old_ns_T: np.ndarray, new_ns_T: np.ndarray, period_ns: float, span: Span, map_sigma_ns: float) -> _Beat:
@@ -189,7 +203,7 @@ def _beat(old_ns_T: np.ndarray, new_ns_T: np.ndarray, period_ns: float, span: Sp
     old_phase_ns = _phase(old if len(old) >= MIN_ROWS else new, period_ns) if is_known else 0.0
     new_phase_ns = _phase(new if len(new) >= MIN_ROWS else old, period_ns) if is_known else 0.0
     misses_ns = np.abs(np.r_[_wrapped(old - old_phase_ns, period_ns), _wrapped(new - new_phase_ns, period_ns)])
-    row_sigma_ns = max(1.5 * float(np.median(misses_ns)), BEAT_SHARE * period_ns) if is_known else period_ns
+    row_sigma_ns = max(_sigma_ns(misses_ns), BEAT_SHARE * period_ns) if is_known else period_ns
     drift_ns = TIMER_PPM * 1e-6 * float(np.ptp(old_ns_T))
     shift_ns = float(_wrapped(np.median(new_ns_T - old_ns_T), period_ns))
     return _Beat(
@@ -201,6 +215,12 @@ def _beat(old_ns_T: np.ndarray, new_ns_T: np.ndarray, period_ns: float, span: Sp
         float(np.hypot(2.0 * row_sigma_ns, map_sigma_ns)),
         is_known and abs(shift_ns) > 4.0 * np.hypot(map_sigma_ns, drift_ns),
     )
+
+
+def _sigma_ns(misses_ns: np.ndarray) -> float:
+    """Standard deviation by the bulk of the rows, and not less than their tail shows: delays are not normal."""
+    middle_ns, tail_ns = np.percentile(misses_ns, [50, 80])
+    return max(1.5 * float(middle_ns), float(tail_ns) / 1.28)
 
 
 def _phase(t_ns: np.ndarray, period_ns: float) -> float:
@@ -238,22 +258,31 @@ def _set_twice(
     for first, second in combinations(odd.tolist(), 2):
         if abs(extra_ns_B[first] + extra_ns_B[second] - jump_ns) > 4.0 * beat.jump_sigma_ns:
             continue
-        between_ns = old_ns_T[first + 1 : second + 1] - round(extra_ns_B[first])
-        off = off_old_T[: first + 1].sum() + off_new_T[second + 1 :].sum()
-        off += beat.cost(between_ns, beat.old_phase_ns).sum()
-        cost = float(off + stays_B.sum() - stays_B[[first, second]].sum())
+        between_ns = _between(old_ns_T[first + 1 : second + 1], float(extra_ns_B[first]), beat)
+        jumped_ns = int(old_ns_T[first + 1] - between_ns[0])
+        if min(abs(jumped_ns), abs(jump_ns - jumped_ns)) < beat.turn_ns:
+            continue  # a few late stamps in a row
+        ends_ns = np.array([between_ns[0], new_ns_T[second + 1]])
+        across = beat.turn_cost(np.array([old_ns_T[first], between_ns[-1]]), ends_ns, extra_ns=beat.jump_sigma_ns)
+        off = off_old_T[: first + 1].sum() + off_new_T[second + 1 :].sum() + beat.costs(between_ns, between_ns)[0].sum()
+        cost = float(off + across.sum() + stays_B.sum() - stays_B[[first, second]].sum())
         if cost < best_cost:
-            best, best_cost = (first, second), cost
+            best, best_cost = (first, second, between_ns, jumped_ns), cost
     if best is None:
         return None
-    first, second = best
-    between_ns = old_ns_T[first + 1 : second + 1] - round(extra_ns_B[first])
+    first, second, between_ns, jumped_ns = best
     middle_ns = (int(between_ns[0]) + int(between_ns[-1])) // 2
-    offset_ns = middle_ns - int(old.to_dev(np.array([middle_ns + round(extra_ns_B[first])]))[0])
+    offset_ns = middle_ns - int(old.to_dev(np.array([middle_ns + jumped_ns]))[0])
     return Placed(
         (Span(int(old_ns_T[first]), int(between_ns[0])), Span(int(between_ns[-1]), int(new_ns_T[second + 1]))),
         (Known(middle_ns, offset_ns, beat.jump_sigma_ns),),
     )
+
+
+def _between(old_ns_T: np.ndarray, jump_ns: float, beat: _Beat) -> np.ndarray:
+    """UTC of rows between two steps: the first jump, known from a few rows, taken back, and then put on the beat."""
+    utc_ns_T = old_ns_T - round(jump_ns)
+    return utc_ns_T - round(float(np.median(beat.miss_ns(utc_ns_T, beat.old_phase_ns))))
 
 
 def _lasting_ns(utc_ns_T: np.ndarray, period_ns: float) -> np.ndarray:

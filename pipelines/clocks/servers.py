@@ -44,8 +44,8 @@ STRAY_TIMES = 20.0
 def honest(exchanges: Exchanges) -> np.ndarray:
     """Find the exchanges of servers that most of the servers asked at about the same time agree with.
 
-    One server alone is believed. Where there is no majority, servers are believed that did not jump when it was lost;
-    if none or all of them did, nobody is. A server that is not believed time and again is not believed at all: where
+    One server alone is believed. Of two that disagree the one is believed that did not jump when they began to; if
+    neither or both did, nobody is. A server that is not believed time and again is not believed at all: where
     the network is slow, a lie can hide.
 
     Returns:
@@ -194,19 +194,21 @@ def _agreement(
 
 
 def _steady(exchanges: Exchanges, level_ns_X: np.ndarray, reach_ppb: float, *, is_quarrel_X: np.ndarray) -> np.ndarray:
-    """Of each stretch without a majority, the exchanges of servers that did not jump where it began.
+    """Of each stretch in which two servers disagree, the exchanges of the one that did not jump where it began.
 
-    Where that does not tell, those that were believed in the stretch before it.
+    Where that does not tell, of the one that was believed in the stretch before it.
     """
     is_steady_X = np.zeros(len(level_ns_X), dtype=bool)
     edges = np.flatnonzero(np.diff(is_quarrel_X.astype(np.int8), prepend=0, append=0))
     steady = np.empty(0, dtype=np.int64)
     for first, stop in edges.reshape(-1, 2).tolist():
         in_stretch = np.arange(first, stop)
+        servers = np.unique(exchanges.server_X[in_stretch])
+        if len(servers) != 2:
+            continue
         for lag in range(1, NEIGHBOURS + 1):
-            servers = np.unique(exchanges.server_X[in_stretch])
             found = [s for s in servers if _is_steady(exchanges, level_ns_X, reach_ppb, first, int(s), lag)]
-            if 0 < len(found) < len(servers):
+            if len(found) == 1:
                 steady = np.array(found)
                 break
         is_steady_X[in_stretch[np.isin(exchanges.server_X[in_stretch], steady)]] = True

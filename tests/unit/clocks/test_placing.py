@@ -75,6 +75,18 @@ def test_two_steps_are_told_apart_even_if_together_they_are_whole_periods(jumps_
     assert [high_s - low_s < 0.3 for low_s, high_s in placed_s(fitted)] == [True, True]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_late_stamps_are_no_second_step(seed):
+    random = np.random.default_rng(seed)
+    device = Device(jumps=((801.003, -0.354),))
+    rows = rows_of(device, jitter_ms=4.0, seed=seed)
+    late_ns = np.where(random.random(len(rows.dev_ns_T)) < 0.03, random.uniform(2e7, 2e8, len(rows.dev_ns_T)), 0.0)
+
+    fitted = fit(ask(device, link="wifi"), [RowStream(rows.dev_ns_T + late_ns.astype(np.int64), rows.period_ns)])
+
+    assert len(fitted.steps) == 1
+
+
 def test_a_period_is_found_among_gaps_and_steps():
     """Of 12 minutes at 1 Hz too few stretches were whole, and every row seemed 3 ms off the beat of the one before."""
     device = Device(jumps=((142.5, 1.67), (431.7, 0.309)), minutes=12)
