@@ -147,19 +147,19 @@ def _on_beat(
     t_ns_T: np.ndarray, turns: Turns, period_ns: float, sigma_ns: float, unit_ns: int, is_unsure_T: np.ndarray
 ) -> Dejittered | None:
     """Put every row on the beat, once it is known how much later its stamps are."""
-    delay_ns_T = (t_ns_T - t_ns_T[0]) - turns.turn_T * period_ns
     block_turns = max(BLOCK_ROWS, BLOCK_S * 1e9 / period_ns, (sigma_ns / BLOCK_SIGMA_NS) ** 2)
     blocks = _blocks(turns, round(min(block_turns, MAX_TURNS)))
+    looked_at, stops = np.concatenate(blocks), np.cumsum([len(block) for block in blocks])[:-1]
+    delay_ns = (t_ns_T[looked_at] - t_ns_T[0]) - turns.turn_T[looked_at] * period_ns
     middle = _Curve(
         turn_B=np.array([turns.turn_T[block].mean() for block in blocks]),
         beat_B=turns.beat_T[[block[0] for block in blocks]],
-        delay_ns_B=np.array([_middle_ns(delay_ns_T[block], TRIM_SIGMAS * sigma_ns) for block in blocks]),
+        delay_ns_B=np.array([_middle_ns(of_block, TRIM_SIGMAS * sigma_ns) for of_block in np.split(delay_ns, stops)]),
     )
-    looked_at = np.concatenate(blocks)
-    left_ns = delay_ns_T[looked_at] - _along(middle, turns, looked_at)
+    left_ns = delay_ns - _along(middle, turns, looked_at)
     if _is_irregular(left_ns, turns, period_ns, sigma_ns):
         return None
-    left_ns_B = np.split(left_ns, np.cumsum([len(block) for block in blocks])[:-1])
+    left_ns_B = np.split(left_ns, stops)
     late_ns = _mean_delay_ns(left_ns_B, unit_ns)
     curve = middle._replace(delay_ns_B=_earliest_ns(middle.delay_ns_B, left_ns_B, late_ns, unit_ns))
     on_beat_ns_T = _instants(t_ns_T[0], turns.turn_T, turns.beat_T, period_ns, *curve)
@@ -169,10 +169,11 @@ def _on_beat(
         DELAY_SIGMA * late_ns,
         ROUNDING_SIGMA * unit_ns,
     )
+    moved_ns_T = t_ns_T - on_beat_ns_T
     return Dejittered(
         t_ns_T=on_beat_ns_T,
         sigma_ns=float(np.linalg.norm(sigmas_ns)),
-        is_bad_T=(np.abs(t_ns_T - on_beat_ns_T) > LATE_MAX_NS + unit_ns) & (turns.segment_T != NO_SEGMENT),
+        is_bad_T=(np.abs(moved_ns_T, out=moved_ns_T) > LATE_MAX_NS + unit_ns) & (turns.segment_T != NO_SEGMENT),
         is_unsure_T=is_unsure_T,
         jitter_ns=float(np.hypot(quiet_ns.std(), late_ns)),
     )
@@ -194,14 +195,15 @@ def _blocks(turns: Turns, block_turns: int) -> list[np.ndarray]:
     key_T = turns.beat_T.astype(np.int64) * (2 * MAX_TURNS) + turns.turn_T
     order = np.argsort(key_T, kind="stable") if (key_T[1:] < key_T[:-1]).any() else np.arange(len(key_T))
     order = order[turns.segment_T[order] != NO_SEGMENT]
-    block_T = key_T[order] // block_turns
+    block_T = key_T[order]
+    block_T //= block_turns
     edges = np.concatenate([[0], 1 + np.flatnonzero(block_T[1:] != block_T[:-1]), [len(order)]])
     lengths, beats = np.diff(edges), turns.beat_T[order[edges[:-1]]]
     most = np.zeros(beats[-1] + 1, dtype=np.int64)
     np.maximum.at(most, beats, lengths)
     is_kept = lengths >= np.minimum(BLOCK_ROWS // 2, most[beats])
     return [
-        order[first : first + length : max(1, length // ROWS_LOOKED_AT)]
+        order[first : first + length : max(1, length // ROWS_LOOKED_AT)].copy()  # a view would keep all rows
         for first, length in zip(edges[:-1][is_kept], lengths[is_kept], strict=True)
     ]
 

@@ -99,9 +99,7 @@ def row_times(sensor: SensorRows, stamps: Stamps, fitted: ClockMap | None) -> Ro
     jitter_ns = 0.0
     if fitted.method in EVEN:
         good = _in_turn(np.flatnonzero(fault_T == 0), utc_ns_T)
-        turn_T = np.cumsum(fault_T != _code(RowFault.DUPLICATE))
-        skipped_T = np.maximum(np.diff(turn_T[good], prepend=0) - 1, 0)
-        placed = _placed(sensor, utc_ns_T[good], skipped_T, dev_ns_T[good], fitted, latency_ns)
+        placed = _placed(sensor, utc_ns_T[good], _skipped(fault_T, good), dev_ns_T[good], fitted, latency_ns)
         utc_ns_T[good], jitter_ns = placed.t_ns_T, placed.jitter_ns
         sigma_ns_T[good] = np.hypot(sigma_ns_T[good], placed.sigma_ns)
         fault_T[good[placed.is_unsure_T]] = _code(RowFault.BESIDE_STEP)
@@ -121,6 +119,12 @@ def _is_beyond(dev_ns_T: np.ndarray, fitted: ClockMap) -> np.ndarray:
     first_ns = min(segment.measured_ns[0] for segment in fitted.segments)
     last_ns = max(segment.measured_ns[1] for segment in fitted.segments)
     return np.asarray((dev_ns_T < first_ns - BEYOND_NS) | (dev_ns_T > last_ns + BEYOND_NS))
+
+
+def _skipped(fault_T: np.ndarray, good: np.ndarray) -> np.ndarray:
+    """How many rows without a usable stamp were stored just before each of the good ones, repeated ones not counted."""
+    turn_T = np.cumsum(fault_T != _code(RowFault.DUPLICATE))
+    return np.asarray(np.maximum(np.diff(turn_T[good], prepend=0) - 1, 0), dtype=np.int32)
 
 
 def _by_instant(rows: np.ndarray, utc_ns_T: np.ndarray) -> np.ndarray:
