@@ -43,8 +43,12 @@ def ask(
     seed=0,
     minutes=MINUTES,
     delay_ms=None,
+    congested_s=(0.0, 0.0),
 ):
-    """Log of NTP exchanges with one server for each entry of `lies_s`; a lie may grow by `lie_drift` a second."""
+    """Log of NTP exchanges with one server for each entry of `lies_s`; a lie may grow by `lie_drift` a second.
+
+    Within `congested_s`, queues are ten times as long.
+    """
     random = np.random.default_rng(seed)
     base_ms, queue_ms, poll_s = LINKS[link] if delay_ms is None else (delay_ms, delay_ms, LINKS[link][2])
     logs = []
@@ -52,9 +56,9 @@ def ask(
         asked_s = np.arange(0, minutes * 60, poll_s)
         asked_s = asked_s + random.uniform(0.0, poll_s, len(asked_s))
         sent_ns = START_NS + (asked_s * SECOND).astype(np.int64)
-        there_ns, back_ns = (
-            ((base_ms + random.exponential(queue_ms, len(sent_ns))) * 1e6).astype(np.int64) for _ in "ab"
-        )
+        is_congested = (asked_s >= congested_s[0]) & (asked_s < congested_s[1])
+        queues_ms = np.where(is_congested, 10.0 * queue_ms, queue_ms)
+        there_ns, back_ns = (((base_ms + random.exponential(queues_ms)) * 1e6).astype(np.int64) for _ in "ab")
         grown_s = lie_s + lie_drift * np.maximum(asked_s - lies_from_s, 0.0) * (lie_s != 0.0)
         lie_ns = np.where(asked_s >= lies_from_s, np.rint(grown_s * 1e9), 0).astype(np.int64)
         logs.append(

@@ -95,6 +95,16 @@ def test_congestion_on_one_way_is_not_taken_for_a_step(seed):
     assert np.abs(error_ms(fitted, device)).max() < 3.0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_step_amid_congestion_is_no_wander(seed):
+    """The exchanges just beside such a step tell little of it; those before and after the congestion do."""
+    device = Device(jumps=((700.0, -0.08),), wander_ppb=5.0, seed=seed)
+
+    fitted = fit(ask(device, link="cellular", congested_s=(640.0, 800.0), seed=seed))
+
+    assert [step.jump_ns * 1e-9 for step in fitted.steps] == pytest.approx([-0.08], abs=0.01)
+
+
 def test_a_tick_counter_is_mapped_through_its_overflow():
     power_on_ns = START_NS - 3_600 * SECOND
     log = ask(Device(offset_s=0.0, drift_ppm=0.0)).with_columns(
