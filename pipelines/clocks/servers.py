@@ -61,7 +61,7 @@ def honest(exchanges: Exchanges) -> np.ndarray:
             num_agree_X[of_server] += agrees & is_near
             num_asked_X[of_server] += is_near
     is_honest_X = np.asarray(2 * num_agree_X > num_asked_X)
-    is_honest_X |= _steady(exchanges, level_ns_X, reach_ppb, is_quarrel_X=num_agree_X * 2 <= num_asked_X)
+    is_honest_X |= _steady(exchanges, level_ns_X, reach_ppb, is_quarrel_X=(num_asked_X == 2) & (num_agree_X == 1))
     lies_S = np.array([(~is_honest_X[exchanges.server_X == server]).mean() for server in asked])
     if (lies_S <= LIAR_SHARE).any():
         is_honest_X &= ~np.isin(exchanges.server_X, asked[lies_S > LIAR_SHARE])

@@ -34,6 +34,16 @@ def test_two_liars_of_five_are_not_believed_though_the_clock_is_set_every_few_mi
     assert [round(step.jump_ns * 1e-8) for step in fitted.steps] == [6, -4, 12, 3]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_two_liars_that_are_asked_one_after_the_other_are_no_quarrel_of_two_servers(seed):
+    """The other three were asked at about the same time: of the liars none is the one that did not jump."""
+    exchanges = exchanges_of(ask(Device(), lies_s=(0.0, 0.5, -0.4, 0.0, 0.0), lies_from_s=1_300.0, seed=seed), EPOCH)
+
+    lies_X = np.isin(exchanges.server_X, [1, 2]) & (exchanges.since_s_X > 1_350.0)
+    assert lies_X.any()
+    assert not honest(exchanges)[lies_X].any()
+
+
 @pytest.mark.parametrize("link", ["lan", "cellular"])
 def test_a_server_that_drifts_away_is_not_believed(link):
     device = Device()
