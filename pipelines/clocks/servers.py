@@ -31,6 +31,9 @@ NEAR_POLLS = 8
 """Servers have a say about each other's exchanges within so many polls."""
 
 SLOPE_LAGS = (1, 2, 3)
+DRIFT_POLLS = 24
+"""So many polls around tell the drift: a handful of steps spoil less than half of them."""
+
 NEIGHBOURS = 3
 """An exchange that agrees with none of so many before and after it is wrong by itself."""
 
@@ -104,11 +107,22 @@ def proven_steps(exchanges: Exchanges) -> np.ndarray:
 
 
 def detrended(exchanges: Exchanges) -> np.ndarray:
-    """Offsets relative to the first and without their drift, small enough for float64 nanoseconds."""
+    """Offsets relative to the first and without their drift, small enough for float64 nanoseconds.
+
+    In a long log the drift is that of the time around: a clock in a cupboard may be 100 ppm faster a week later.
+    """
     if not len(exchanges.dev_ns_X):
         return np.empty(0)
-    gained_ns_X = robust_drift(exchanges) * 1e9 * exchanges.since_s_X
-    return np.asarray((exchanges.offset_ns_X - exchanges.offset_ns_X[0]) - gained_ns_X)
+    offset_ns_X = exchanges.offset_ns_X - exchanges.offset_ns_X[0]
+    at_s_P, slope_P, _ = _slopes(exchanges)
+    window = len(SLOPE_LAGS) * DRIFT_POLLS * len(np.unique(exchanges.server_X))
+    if len(slope_P) <= window:
+        return np.asarray(offset_ns_X - robust_drift(exchanges) * 1e9 * exchanges.since_s_X)
+    order = np.argsort(at_s_P, kind="stable")
+    local_P = median_filter(slope_P[order], size=window, mode="nearest")
+    drift_X = np.interp(exchanges.since_s_X, at_s_P[order], local_P)
+    gained_ns_X = np.cumsum((drift_X[1:] + drift_X[:-1]) / 2 * 1e9 * np.diff(exchanges.since_s_X))
+    return np.asarray(offset_ns_X - np.concatenate([[0.0], gained_ns_X]))
 
 
 def robust_drift(exchanges: Exchanges) -> float:
@@ -116,16 +130,22 @@ def robust_drift(exchanges: Exchanges) -> float:
 
     A constant lie does not change it, and a step or the moment when a lie begins spoils only a few pairs.
     """
-    firsts, seconds = _same_server(exchanges, SLOPE_LAGS)
-    apart_ns_P = exchanges.utc_ns_X[seconds] - exchanges.utc_ns_X[firsts]
-    firsts, seconds, apart_ns_P = firsts[apart_ns_P > 0], seconds[apart_ns_P > 0], apart_ns_P[apart_ns_P > 0]
-    if not len(firsts):
+    _, slope_P, weight_P = _slopes(exchanges)
+    if not len(slope_P):
         return 0.0
-    slope_P = (exchanges.offset_ns_X[seconds] - exchanges.offset_ns_X[firsts]) / apart_ns_P
-    weight_P = apart_ns_P / (exchanges.rtt_ns_X[firsts] + exchanges.rtt_ns_X[seconds] + 1.0)
     order = np.argsort(slope_P)
     passed_P = np.cumsum(weight_P[order])
     return float(slope_P[order][np.searchsorted(passed_P, passed_P[-1] / 2)])
+
+
+def _slopes(exchanges: Exchanges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Slopes between neighbouring exchanges of one server: when, in seconds, how steep, in ns/ns, and how certain."""
+    firsts, seconds = _same_server(exchanges, SLOPE_LAGS)
+    apart_ns_P = exchanges.utc_ns_X[seconds] - exchanges.utc_ns_X[firsts]
+    firsts, seconds, apart_ns_P = firsts[apart_ns_P > 0], seconds[apart_ns_P > 0], apart_ns_P[apart_ns_P > 0]
+    slope_P = (exchanges.offset_ns_X[seconds] - exchanges.offset_ns_X[firsts]) / apart_ns_P
+    weight_P = apart_ns_P / (exchanges.rtt_ns_X[firsts] + exchanges.rtt_ns_X[seconds] + 1.0)
+    return (exchanges.since_s_X[firsts] + exchanges.since_s_X[seconds]) / 2, slope_P, weight_P
 
 
 def _same_server(exchanges: Exchanges, lags: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

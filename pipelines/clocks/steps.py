@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.clocks.track import SET_SIGMA_NS, Track
+from pipelines.compiled import compiled
 
 MIN_NS = 2e6
 """Smaller jumps are left to the drift."""
@@ -19,7 +20,7 @@ MIN_SIGMAS = 5.0
 MIN_MEASUREMENTS = 2
 """A clock that is set keeps its new time for at least so many measurements."""
 
-SHARING = 8
+SHARING = 24
 """Measurements on each side of a step whose errors may all be of one sign."""
 
 MAX_STEPS = 64
@@ -85,22 +86,32 @@ class _Jumps(NamedTuple):
 def _jumps(track: Track, wander_ppb: float, starts: list[int]) -> _Jumps:
     drift = track.smoothed(wander_ppb, starts, gate_sigmas=np.inf)
     size_ns_X = np.abs(drift.shift_K)
-    sigmas_X = size_ns_X / np.hypot(drift.shift_sigma_K, _shared_sigma_ns(track.sigma_ns_X))
+    sigmas_X = size_ns_X / np.hypot(
+        drift.shift_sigma_K, _shared_sigma_ns(track.since_s_X, track.sigma_ns_X, wander_ppb)
+    )
     gain_X = (size_ns_X / drift.shift_sigma_K) ** 2 / 2
     gain_X[~_has_room(len(gain_X), starts)] = 0.0
     return _Jumps(gain_X, np.where(size_ns_X >= MIN_NS, sigmas_X, 0.0))
 
 
-def _shared_sigma_ns(sigma_ns_X: np.ndarray) -> np.ndarray:
-    """What does not average out of the measurements just before and just after each: one way may be congested."""
-    weight_X = sigma_ns_X**-2.0
-    summed, inverse = (np.concatenate([[0.0], np.cumsum(x)]) for x in (weight_X, weight_X * sigma_ns_X))
-    at = np.arange(len(sigma_ns_X))
-    sides = [(np.maximum(at - SHARING, 0), at), (at, np.minimum(at + SHARING, len(at)))]
-    before_ns_X, after_ns_X = (
-        (inverse[stop] - inverse[first]) / np.maximum(summed[stop] - summed[first], 1e-300) for first, stop in sides
-    )
-    return np.asarray(np.hypot(before_ns_X, after_ns_X))
+@compiled
+def _shared_sigma_ns(since_s_X: np.ndarray, sigma_ns_X: np.ndarray, wander_ppb: float) -> np.ndarray:
+    """What does not average out of the measurements just before and just after each: one way may be congested.
+
+    Quiet measurements count most, unless the clock may have wandered since.
+    """
+    n = len(since_s_X)
+    shared_ns_X = np.zeros(n)
+    for i in range(n):
+        for first, stop in ((max(i - SHARING, 0), i), (i, min(i + SHARING, n))):
+            weights, weighted_ns = 0.0, 0.0
+            for k in range(first, stop):
+                weight = 1.0 / (sigma_ns_X[k] ** 2 + wander_ppb**2 * abs(since_s_X[k] - since_s_X[i]) ** 3 / 3.0)
+                weights += weight
+                weighted_ns += weight * sigma_ns_X[k]
+            if weights > 0.0:
+                shared_ns_X[i] += (weighted_ns / weights) ** 2
+    return np.sqrt(shared_ns_X)
 
 
 def _has_room(num_measurements: int, starts: list[int]) -> np.ndarray:

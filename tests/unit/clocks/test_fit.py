@@ -105,6 +105,19 @@ def test_a_step_amid_congestion_is_no_wander(seed):
     assert [step.jump_ns * 1e-9 for step in fitted.steps] == pytest.approx([-0.08], abs=0.01)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_is_found_although_the_line_is_congested_from_then_on(seed):
+    device = Device(jumps=((700.0, -0.0638),))
+    log = ask(device, link="cellular", seed=seed)
+    is_jammed = pl.col("t2_srv").is_between(START_NS + 695 * SECOND, START_NS + 820 * SECOND)
+    jam_ns = pl.Series(np.random.default_rng(seed).exponential(70e6, log.height).astype(np.int64))
+    jammed = log.with_columns(t4_dev=pl.when(is_jammed).then(pl.col("t4_dev") + jam_ns).otherwise("t4_dev"))
+
+    fitted = fit(jammed, [rows_of(device, rate_hz=1.0, jitter_ms=5.0)])
+
+    assert [step.jump_ns * 1e-6 for step in fitted.steps] == pytest.approx([-63.8], abs=5.0)
+
+
 def test_a_tick_counter_is_mapped_through_its_overflow():
     power_on_ns = START_NS - 3_600 * SECOND
     log = ask(Device(offset_s=0.0, drift_ppm=0.0)).with_columns(

@@ -2,8 +2,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.clocks.exchanges import exchanges_of
-from pipelines.clocks.servers import honest
+from pipelines.clocks.exchanges import Exchanges, exchanges_of
+from pipelines.clocks.servers import consistent, honest
 from pipelines.ingest.reader import ClockSpec
 from tests.unit.clocks.devices import SECOND, START_NS, Device, ask, error_ms, fit, rows_of
 
@@ -119,6 +119,23 @@ def test_servers_that_are_not_synchronised_are_left_out():
 
     assert np.abs(error_ms(fitted, device)).max() < 0.2
     assert fitted.residuals.num_rejected == log.height // 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_clock_that_wanders_far_within_days_makes_no_exchange_implausible(seed):
+    """Its drift changes by some 50 ppm; polls are nine minutes apart and the round trips that bound the truth 10 ms."""
+    random = np.random.default_rng(seed)
+    at_s = np.arange(0.0, 10 * 86_400.0, 514.0)
+    offset_ns = np.cumsum(np.cumsum(random.normal(0.0, 100.0 * np.sqrt(514.0), len(at_s))) * 514.0)
+    exchanges = Exchanges(
+        dev_ns_X=START_NS + np.rint(at_s * 1e9 - offset_ns).astype(np.int64),
+        offset_ns_X=np.rint(offset_ns).astype(np.int64),
+        rtt_ns_X=np.full(len(at_s), 10_000_000),
+        server_X=np.zeros(len(at_s), dtype=np.int64),
+        servers=("far",),
+    )
+
+    assert consistent(exchanges).mean() > 0.995
 
 
 def test_a_single_answer_that_is_far_off_moves_nothing():
