@@ -96,8 +96,6 @@ def read(model: str) -> tuple[Line, ...]:
 def append(change: Change, lines: tuple[Line, ...]) -> Line:
     """Write the next line after `lines`, which the decider has read and decided upon; return it.
 
-    A decision whose key is already that of the last line is not written again.
-
     Raises:
         ConflictError: Somebody else decided meanwhile.
         LedgerError: The clock of this machine is far behind the last line.

@@ -87,20 +87,24 @@ def promote(name: str, version: str, *, previous: str, rules: tuple[Rule, ...], 
     """
     lines = ledger.read(name)
     passed = all(rule.passed for rule in rules)
+    made = _made(act, lines, action="promote", version=version)
+    if made:
+        _require_champion(name, _settled(name, lines), version)
+        previous = made.change.from_version
+    elif (passed or force) and version != previous:
+        _require_champion(name, _settled(name, lines), previous)
+        lines = _written(lines, name, version, previous, "promote", act, rules=rules, is_forced=not passed)
+        _settled(name, lines)
     decision = Decision(
         model=name,
         version=version,
-        promoted=passed or force,
+        promoted=made is not None or passed or force,
         forced=force and not passed,
         previous="" if previous == version else previous,
         rules=rules,
     )
-    if decision.promoted and version != previous and not _made(act, lines):
-        _require_champion(name, _settled(name, lines), previous)
-        lines = _written(lines, name, version, previous, "promote", act, rules=rules, is_forced=decision.forced)
     tags = {"trackside.gate": "passed" if passed else "failed"}
     registry.set_tags(name, version, tags | {"trackside.decision": json.dumps(decision.to_dict())[:5000]})
-    _settled(name, lines)
     for rule in rules:
         logger.info("gate: %s %s: %s", "pass" if rule.passed else "FAIL", rule.name, rule.detail)
     logger.info("%s version %s: promoted %s, champion before: %s", name, version, decision.promoted, previous or "none")
@@ -123,7 +127,8 @@ def rollback(name: str, version: str, *, act: Act) -> Line:
         raise ConfigError(f"rolling {name} back needs a reason: the ledger keeps it")
     lines = ledger.read(name)
     present = _settled(name, lines)
-    if made := _made(act, lines):
+    if made := _made(act, lines, action="rollback"):
+        _require_champion(name, present, made.change.to_version)
         return made
     target = version or _replaced_by(present, lines)
     if not target:
@@ -203,9 +208,13 @@ def _written(
     return (*lines, ledger.append(change, lines))
 
 
-def _made(act: Act, lines: tuple[Line, ...]) -> Line | None:
+def _made(act: Act, lines: tuple[Line, ...], *, action: str, version: str = "") -> Line | None:
     """The line that an earlier attempt of this act wrote."""
-    return next((line for line in lines if line.change.key == act.key), None)
+    for line in lines:
+        change = line.change
+        if change.key == act.key and change.action == action and version in ("", change.to_version):
+            return line
+    return None
 
 
 def _replaced_by(version: str, lines: tuple[Line, ...]) -> str:
@@ -215,8 +224,9 @@ def _replaced_by(version: str, lines: tuple[Line, ...]) -> str:
 
 
 def _require_champion(name: str, present: str, expected: str) -> None:
+    """Refuse to decide upon, or to confirm, what somebody has changed since."""
     if present != expected:
         raise ConflictError(
-            f"version {present or 'none'} of {name} became the {CHAMPION} while the gate compared the candidate with "
-            f"version {expected or 'none'}; evaluate it again"
+            f"the {CHAMPION} of {name} is version {present or 'none'}, where version {expected or 'none'} was expected: "
+            "somebody has decided since; look at the history and decide anew"
         )
