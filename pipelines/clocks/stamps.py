@@ -136,7 +136,7 @@ def follow(
     is_bad_T = np.zeros(n, dtype=np.bool_)
     typical = _typical(stamp_T, other_T, modulus_ns, near_ns)
     trusted = _nearest(stamp_T[typical], other_T[typical], modulus_ns, start_ns) if typical >= 0 else NO_STAMP
-    first = trusted
+    first = before = trusted
     left, left_row = NO_STAMP, 0
     suspect, num_suspect = NO_STAMP, 0
     suspect_rows = np.empty(CONFIRMING_ROWS, dtype=np.int64)
@@ -147,7 +147,11 @@ def follow(
         near = _nearest(stamp_T[i], other_T[i], modulus_ns, trusted)
         dev_ns_T[i] = near
         if abs(near - trusted) <= near_ns:
-            trusted, num_suspect = max(trusted, near), 0  # one that is late, or false, must not draw it back
+            if near >= trusted:
+                before, trusted = trusted, near
+            elif near >= before:  # nobody followed the last one forward; a late one is earlier still
+                trusted = near
+            num_suspect = 0
             continue
         is_bad_T[i] = True
         if num_suspect > 0:
@@ -166,7 +170,8 @@ def follow(
             if is_back and (trusted > near + near_ns or trusted < first - near_ns):
                 is_bad_T[left_row : suspect_rows[0]] = True
             left, left_row = trusted, suspect_rows[0]
-            trusted, num_suspect = near, 0
+            before = trusted = near
+            num_suspect = 0
     return dev_ns_T, is_bad_T
 
 

@@ -140,6 +140,7 @@ def test_an_unknown_zone_is_named():
 
 
 @example(0, [(493, 0), (495, 0)])
+@example(0, [(367, 0), (369, 46_682_625)])
 @given(
     st.integers(0, 2**32 - 1),
     st.lists(
