@@ -227,6 +227,6 @@ def _require_champion(name: str, present: str, expected: str) -> None:
     """Refuse to decide upon, or to confirm, what somebody has changed since."""
     if present != expected:
         raise ConflictError(
-            f"the {CHAMPION} of {name} is version {present or 'none'}, where version {expected or 'none'} was expected: "
-            "somebody has decided since; look at the history and decide anew"
+            f"the {CHAMPION} of {name} is version {present or 'none'}, where version {expected or 'none'} was "
+            "expected; look at the history and decide anew"
         )

@@ -1,7 +1,6 @@
 """A quantity that drifts: its level and slope along a path, filtered forwards and smoothed backwards.
 
-A clock's offset drifts along device time; the difference between train and wheel drifts along rolled distance. Both are
-the same two-state Kalman filter with a Rauch-Tung-Striebel smoother.
+A clock's offset drifts along true time: a two-state Kalman filter with a Rauch-Tung-Striebel smoother.
 
 Shape suffixes: K = knots, in order of the path.
 """

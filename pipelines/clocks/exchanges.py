@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 
 from pipelines.clocks.stamps import NO_STAMP, TICKS_MODULUS_NS, follow
+from pipelines.ingest.ntp_logs import UNSYNCHRONISED_STRATUM
 from pipelines.ingest.reader import ClockSpec
 
-UNSYNCHRONISED_STRATUM = 16
 RTT_MAX_NS = 10_000_000_000
 """An answer that takes longer than this belongs to another request."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines.clocks.clock_map import ClockMap, Residuals
 from pipelines.clocks.exchanges import Exchanges
-from pipelines.clocks.noise import cautious, exchange_sigmas, less_of_the_awry, most_likely
+from pipelines.clocks.noise import STAMPS_NS, cautious, exchange_sigmas, less_of_the_awry, most_likely
 from pipelines.clocks.placing import RowStream
 from pipelines.clocks.segments import Line, fit_segments
 from pipelines.clocks.servers import consistent, honest, proven_steps, robust_drift, strays
@@ -20,6 +20,10 @@ PATH_SHARE = 0.2
 """How much the ways there and back differ, as a share of the most that they can; before servers are compared."""
 
 PATH_ROUNDS = 3
+"""Differences between the servers' paths and the drift through all are found in turn; three turns settle both."""
+
+OUTVOTED_SHARE = 0.1
+"""A server of which more exchanges than this are not believed is named, though the others may be used."""
 
 PAIR_SHARES = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Noise of pairs tried, as a share of what they come with."""
@@ -157,7 +161,7 @@ def _path_difference_ns(exchanges: Exchanges, residual_ns_X: np.ndarray, sigma_n
         of_server_X = exchanges.server_X == server
         weight_X = sigma_ns_X[of_server_X] ** -2.0
         path_ns_S[server] = np.average(residual_ns_X[of_server_X], weights=weight_X)
-        weight_S[server] = (1e3 + exchanges.rtt_ns_X[of_server_X].min()) ** -2.0
+        weight_S[server] = (STAMPS_NS + exchanges.rtt_ns_X[of_server_X].min()) ** -2.0
     path_ns_S[asked] -= np.average(path_ns_S[asked], weights=weight_S[asked])
     return path_ns_S
 
@@ -168,7 +172,7 @@ def _path_sigma_ns(exchanges: Exchanges, path_ns_S: np.ndarray) -> float:
     Shares of the bound (half the shortest round trip) are compared, so that near and far servers tell of each other.
     """
     asked = np.unique(exchanges.server_X)
-    bound_ns_S = np.array([1e3 + exchanges.rtt_ns_X[exchanges.server_X == server].min() / 2 for server in asked])
+    bound_ns_S = np.array([STAMPS_NS + exchanges.rtt_ns_X[exchanges.server_X == server].min() / 2 for server in asked])
     square = (path_ns_S[asked] / bound_ns_S) ** 2
     share = np.sqrt((PATH_SHARE**2 + square.sum()) / len(asked))
     return float(share * np.sqrt(1.0 / (bound_ns_S**-2.0).sum()))
@@ -177,4 +181,8 @@ def _path_sigma_ns(exchanges: Exchanges, path_ns_S: np.ndarray) -> float:
 def _outvoted(exchanges: Exchanges, is_honest_X: np.ndarray) -> tuple[str, ...]:
     """Names of the servers that lied for a good part of the time."""
     counts = [(name, exchanges.server_X == i) for i, name in enumerate(exchanges.servers)]
-    return tuple(name for name, of_server_X in counts if of_server_X.any() and (~is_honest_X[of_server_X]).mean() > 0.1)
+    return tuple(
+        name
+        for name, of_server_X in counts
+        if of_server_X.any() and (~is_honest_X[of_server_X]).mean() > OUTVOTED_SHARE
+    )

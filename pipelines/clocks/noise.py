@@ -23,6 +23,15 @@ QUIET_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 QUEUE_SHARES = (0.15, 0.3, 0.5)
 """Noise tried for what a round trip took longer than the shortest: 0.29 if both ways queue alike, 0.5 if one does."""
 
+STAMPS_NS = 1e3
+"""Noise of the four stamps themselves, at least."""
+
+PATH_NOISE_SHARE = 0.02
+"""Noise that even an idle network has, as a share of the shortest round trip."""
+
+NORMAL_SIGMA_PER_MEDIAN = 1.2
+"""Standard error by the median distance from the line between two neighbours, for normal noise: 1.48 / sqrt(1.5)."""
+
 DOUBT = 2.0
 """Settings whose log-likelihoods differ by less are about as likely."""
 
@@ -67,7 +76,8 @@ def exchange_sigmas(exchanges: Exchanges, level_ns_X: np.ndarray) -> list[np.nda
     shortest_ns_S = np.full(len(exchanges.servers), np.inf)
     np.minimum.at(shortest_ns_S, exchanges.server_X, exchanges.rtt_ns_X)
     longer_ns_X = exchanges.rtt_ns_X - shortest_ns_S[exchanges.server_X]
-    typical_ns = 1e3 + _typical_noise_ns(level_ns_X, exchanges.server_X) + 0.02 * float(shortest_ns_S.min())
+    least_ns = STAMPS_NS + PATH_NOISE_SHARE * float(shortest_ns_S.min())
+    typical_ns = least_ns + _typical_noise_ns(level_ns_X, exchanges.server_X)
     return [np.hypot(quiet * typical_ns, queue * longer_ns_X) for queue in QUEUE_SHARES for quiet in QUIET_SHARES]
 
 
@@ -89,4 +99,4 @@ def _typical_noise_ns(level_ns_X: np.ndarray, server_X: np.ndarray) -> float:
         for level in [level_ns_X[server_X == server]]
     ]
     apart_ns = np.concatenate(apart) if apart else np.empty(0)
-    return 1.2 * float(np.median(apart_ns)) if len(apart_ns) else 0.0
+    return NORMAL_SIGMA_PER_MEDIAN * float(np.median(apart_ns)) if len(apart_ns) else 0.0

@@ -48,8 +48,8 @@ def honest(exchanges: Exchanges) -> np.ndarray:
     """Find the exchanges of servers that most of the servers asked at about the same time agree with.
 
     One server alone is believed. Of two that disagree the one is believed that did not jump when they began to; if
-    neither or both did, nobody is. A server that is not believed time and again is not believed at all: where
-    the network is slow, a lie can hide.
+    neither or both did, the one that was believed in an earlier quarrel, or nobody. A server that is not believed time
+    and again is not believed at all: where the network is slow, a lie can hide.
 
     Returns:
         ``is_honest_X``.
@@ -216,7 +216,7 @@ def _agreement(
 def _steady(exchanges: Exchanges, level_ns_X: np.ndarray, reach_ppb: float, *, is_quarrel_X: np.ndarray) -> np.ndarray:
     """Of each stretch in which two servers disagree, the exchanges of the one that did not jump where it began.
 
-    Where that does not tell, of the one that was believed in the stretch before it.
+    Where that does not tell, of the one that was believed in the last such stretch that told.
     """
     is_steady_X = np.zeros(len(level_ns_X), dtype=bool)
     edges = np.flatnonzero(np.diff(is_quarrel_X.astype(np.int8), prepend=0, append=0))
