@@ -210,7 +210,16 @@ def _ties(recording: Recording, calibration: Calibration, tracks: dict[str, Trac
         fit_signal(recording.sensors[track.sensor].clock_id, track.t_ns_T, track.values["speed_mps"], reference)
         for track in untied
     ]
-    return [fit for fit in fits if fit is not None]
+    return _surest([fit for fit in fits if fit is not None])
+
+
+def _surest(fits: list[ClockMap]) -> list[ClockMap]:
+    """Of each clock the fit with the least sigma, of which its residuals are a multiple."""
+    clock_ids = dict.fromkeys(fit.clock_id for fit in fits)
+    return [
+        min((fit for fit in fits if fit.clock_id == clock_id), key=lambda fit: fit.residuals.p99_ns)
+        for clock_id in clock_ids
+    ]
 
 
 def _travelled(recording: Recording, calibration: Calibration, tracks: dict[str, Track]) -> Travel:

@@ -37,9 +37,10 @@ SCHEMA = pa.schema(
     }
 )
 """`row`: zero-based position in the sensor's file. `t_utc_ns`: physical instant, null where the row is rejected.
-`sigma_ns`: standard error of its clock map. `line_m`, `position_sigma_m`, `km_post` (posted, in metres): null where
-nothing is known. `value_ok`: 0 where a channel value was rejected or could not be read. `reason`: why the row was
-rejected, or else why its value was; null where all is well. Files have plain text in the coded columns."""
+`sigma_ns`: standard error of that instant, of the clock's map and of the rest of the stamp's delay. `line_m`,
+`position_sigma_m`, `km_post` (posted, in metres): null where nothing is known. `value_ok`: 0 where a reading of the row
+is missing, is not believed or could not be read. `reason`: why the row was rejected, or else why its reading is not
+used; null where all is well. Files have plain text in the coded columns."""
 
 
 _ENCODING = {
@@ -88,7 +89,7 @@ class _Fates(NamedTuple):
 
     is_timed_F: np.ndarray
     is_believed_F: np.ndarray
-    """False where a channel value was rejected or could not be read."""
+    """False where a reading of the row is missing, is not believed or could not be read."""
 
     reason_F: np.ndarray
     """Position in `names`; 0 where there is none."""
@@ -106,7 +107,8 @@ def _fates(kept: SensorRows, times: RowTimes, value_fault_T: np.ndarray) -> _Fat
     reason_of_fault = np.array([0, *range(len(FAULTS) + 1, len(FAULTS) + len(REASONS) + 1)], dtype=np.uint8)
     value_reason_T = reason_of_fault[value_fault_T]
     if unread.height:
-        at = np.searchsorted(row_T, unread["row"], sorter=np.argsort(row_T, kind="stable"))
+        by_row = np.argsort(row_T)
+        at = by_row[np.searchsorted(row_T, unread["row"], sorter=by_row)]
         value_reason_T[at] = _codes(unread["reason"], code_of)
     reason_T = np.where(times.fault_T > 0, times.fault_T, value_reason_T)
 

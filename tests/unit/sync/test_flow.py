@@ -253,9 +253,30 @@ def test_sensors_of_the_speed_agree_in_time_after_synchronisation(pair):
         assert abs(skew["skew_ms"]) < 100, skew
 
 
-def test_without_an_odometer_the_other_speeds_are_compared(short):
-    without = replace(short, sensors={name: one for name, one in short.sensors.items() if name != "odo"})
+@pytest.mark.parametrize("names", [("dop", "second"), ("second", "dop")])
+def test_of_two_radars_on_one_untied_clock_the_surer_one_ties_it(pair, names):
+    _, recording, _ = pair
+    dop = recording.sensors["dop"]
+    noise_mps = pl.Series(np.random.default_rng(0).normal(0.0, 0.5, size=dop.rows.height))
+    noisy = replace(dop, sensor="second", rows=dop.rows.with_columns(pl.col("speed_mps") + noise_mps))
+    radars = {"dop": dop, "second": noisy}
 
-    synced = synchronise(without)
+    alone, worse, both = (
+        synchronise(
+            replace(recording, sensors={"odo": recording.sensors["odo"]} | {name: radars[name] for name in some})
+        )
+        for some in (["dop"], ["second"], names)
+    )
 
-    assert {(skew["sensor"], skew["reference"]) for skew in synced.skews} <= {("gnss", "dop")}
+    maps = [synced.calibration.maps[dop.clock_id] for synced in (alone, worse, both)]
+    assert [clock.method for clock in maps] == ["signal"] * 3
+    assert maps[2].to_json() == maps[0].to_json() != maps[1].to_json()
+
+
+def test_without_an_odometer_the_other_speeds_are_compared(pair):
+    _, recording, _ = pair
+    speeds = {name: recording.sensors[name] for name in ("dop", "gnss")}
+
+    synced = synchronise(replace(recording, sensors=speeds))
+
+    assert {(skew["sensor"], skew["reference"]) for skew in synced.skews} == {("gnss", "dop")}

@@ -86,6 +86,17 @@ def test_rows_that_the_reader_left_out_are_there_with_its_reason(short):
     assert rows[[3, 5, 9]]["t_utc_ns"].is_null().to_list() == [True, True, False]
 
 
+def test_an_unread_reading_is_found_in_rows_that_are_not_kept_in_the_order_of_their_file(short):
+    sensor = short.sensors["pneu"]
+    faults = pl.DataFrame([[9, "res_bar", "ten", "not_a_number"]], schema=FAULT_SCHEMA, orient="row")
+    shuffled = with_sensor(short, "pneu", rows=sensor.rows.sample(fraction=1.0, shuffle=True, seed=1), faults=faults)
+
+    rows = rows_of(synchronise(shuffled), "pneu")
+
+    assert rows["row"].to_list() == list(range(sensor.rows.height))
+    assert rows.filter(reason="not_a_number")["row"].to_list() == [9]
+
+
 def test_a_row_that_is_rejected_and_false_too_says_why_it_is_rejected(short):
     without = replace(short, exchanges=None)
     sensor = without.sensors["aba"]
