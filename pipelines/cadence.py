@@ -149,7 +149,7 @@ def behind_others(first_ns_S: np.ndarray, last_ns_S: np.ndarray) -> np.ndarray:
     """
     behind_S = np.zeros(len(first_ns_S), dtype=np.int64)
     for i in range(len(first_ns_S) if len(first_ns_S) > 1 else 0):
-        ends_ns = [int(ends_S[i] - np.median(np.delete(ends_S, i))) for ends_S in (first_ns_S, last_ns_S)]
+        ends_ns = [-int(np.median(np.delete(ends_S, i) - ends_S[i])) for ends_S in (first_ns_S, last_ns_S)]
         behind_S[i] = min(ends_ns, key=abs) if min(ends_ns) > 0 or max(ends_ns) < 0 else 0
     return behind_S
 

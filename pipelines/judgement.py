@@ -50,16 +50,18 @@ def judge(staged: str) -> str:
 
 def _failed(source: str, staged: str, parts: list[dict[str, Any]], verdicts: dict[str, Verdict]) -> dict[str, str]:
     """Why parts of a batch that failed as a whole may not be published, by their names."""
+    if len(parts) == 1:
+        name = parts[0]["name"]
+        return {name: _message(verdicts, batch=f"{source} {name}")}
     failed = {}
-    for part in parts if len(parts) > 1 else []:
+    for part in parts:
         of_part = _check(source, staged, [part])
         if not _passed(of_part):
             failed[part["name"]] = _message(of_part, batch=f"{source} {part['name']}")
     if failed:
         return failed
     # Only together are they wrong, and no part can be blamed for it.
-    batch = f"{source} as a whole" if len(parts) > 1 else f"{source} {parts[0]['name']}"
-    return {part["name"]: _message(verdicts, batch=batch) for part in parts}
+    return {part["name"]: _message(verdicts, batch=f"{source} as a whole") for part in parts}
 
 
 def _set_aside(recording: dict[str, Any], failed: dict[str, str]) -> None:

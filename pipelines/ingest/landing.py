@@ -23,6 +23,7 @@ from pipelines.ingest.manifest import MANIFEST
 
 FILE_MANIFEST = "landed.json"
 EVENTS_FILE = "events.csv"
+REPORT = "report.json"
 
 Key = tuple[str, str, str, str]
 """Source, vehicle, day and recording: the folders that a landed recording lies in."""
@@ -36,7 +37,7 @@ VEHICLE_OF_SOURCE = {metropt3.SOURCE: metropt3.VEHICLE, metropt3_windows.SOURCE:
 
 def land(uri: str, *, source: str) -> list[str]:
     """Copy the recordings of a file or folder into the landing area; return where they landed."""
-    if source == "bundle":
+    if source == bundle.SOURCE:
         return land_bundles(uri)
     return [
         land_file(file, source=source, vehicle=VEHICLE_OF_SOURCE.get(source, Path(file).stem))
@@ -57,7 +58,7 @@ def land_bundles(folder: str) -> list[str]:
         )
     landed = []
     for found in bundles:
-        target = storage.lake("landing", "bundle", *_bundle_key(found))
+        target = storage.lake("landing", bundle.SOURCE, *_bundle_key(found))
         storage.delete_object(storage.join(target, MANIFEST))  # until the last file is there, it is not complete
         storage.copy_tree(str(found), target, last=MANIFEST)
         landed.append(target)
@@ -68,6 +69,7 @@ def land_bundles(folder: str) -> list[str]:
 def land_file(file: str, *, source: str, vehicle: str) -> str:
     """Copy a recording that is one file into the landing area, its manifest last; return where it landed."""
     target = storage.lake("landing", source, vehicle, "all", Path(file).stem)
+    storage.delete_object(storage.join(target, FILE_MANIFEST))  # until the file is there, it is not complete
     storage.copy_tree(file, target)
     storage.write_json(storage.join(target, FILE_MANIFEST), {"source": source, "file": storage.name_of(file)})
     return target
@@ -95,7 +97,8 @@ def key_of(location: str) -> Key:
 def pending(prefix: str, *, again: bool = False) -> list[str]:
     """Complete recordings below `landing/<prefix>` whose present content has no outcome yet, sorted.
 
-    It takes two listings, however many recordings there are.
+    It takes two listings, however many recordings there are; where the lake is a local folder, whose listing has no
+    prints, each call reads every landed file.
 
     Args:
         prefix: `<source>[/<vehicle>[/<day>]]`; empty means all.
@@ -169,7 +172,7 @@ def quarantine(location: str, *, digest: str, reasons: list[str]) -> str:
     later are added.
     """
     target = quarantine_of(location, digest)
-    report = storage.join(target, "report.json")
+    report = storage.join(target, REPORT)
     known = storage.read_json(report)["reasons"] if storage.exists(report) else []
     storage.copy_tree(location, storage.join(target, "original"))
     added = [reason for reason in reasons if reason not in known]

@@ -104,8 +104,9 @@ def _means(readings: Readings, tick_ns: int) -> _Means:
         return _Means(t_ns_T, x_T, tick_ns)
     first_K = np.flatnonzero(np.diff(t_ns_T // tick_ns, prepend=-1))
     count_K = np.diff(first_K, append=len(t_ns_T))
-    since_ns_K = np.add.reduceat(t_ns_T - t_ns_T[0], first_K) // count_K
-    return _Means(t_ns_T[0] + since_ns_K, np.add.reduceat(x_T, first_K) / count_K, tick_ns)
+    first_ns_K = t_ns_T[first_K]
+    since_ns_K = np.add.reduceat(t_ns_T - np.repeat(first_ns_K, count_K), first_K) // count_K
+    return _Means(first_ns_K + since_ns_K, np.add.reduceat(x_T, first_K) / count_K, tick_ns)
 
 
 def _within(means: _Means, stretch: tuple[int, int]) -> _Means:

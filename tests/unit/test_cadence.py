@@ -83,3 +83,10 @@ def test_order_of_rows_changes_no_gap(rng):
 
     assert sorted(one.length_ns_I) == sorted(other.length_ns_I)
     assert cadence.coverage(one, hold_ns=100) == cadence.coverage(other, hold_ns=100)
+
+
+def test_a_stream_lies_behind_the_others_to_the_nanosecond_today():
+    today_ns = 1_767_600_000 * NS
+    first_ns = today_ns + np.array([1, 3, 5, 7])
+
+    assert cadence.behind_others(first_ns, first_ns + NS).tolist() == [-4, -2, 2, 4]

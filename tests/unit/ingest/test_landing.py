@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -178,6 +179,24 @@ def test_a_file_lands_with_a_manifest_that_names_it(tmp_path):
     assert landing.key_of(location) == ("metropt3", "metro-apu", "all", "apu")
     assert landing.content_of(location) == storage.join(location, "apu.csv")
     assert landing.pending("metropt3") == [location]
+
+
+def test_a_file_whose_redelivery_breaks_off_is_not_pending(tmp_path, monkeypatch):
+    file = tmp_path / "apu.csv"
+    file.write_text("timestamp,TP2\n")
+    landing.land_file(str(file), source="metropt3", vehicle="metro-apu")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "copy_tree", broken_off)
+        with pytest.raises(OSError, match="disk full"):
+            landing.land_file(str(file), source="metropt3", vehicle="metro-apu")
+
+    assert landing.pending("metropt3") == []
+
+
+def broken_off(source, target):
+    Path(target, "apu.csv").write_text("time")
+    raise OSError("disk full")
 
 
 def test_a_folder_without_bundles_is_refused_with_what_would_be_right(tmp_path):

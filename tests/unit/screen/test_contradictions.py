@@ -4,6 +4,7 @@ import pytest
 from pipelines.align import Track
 from pipelines.channels import BUNDLE_SENSORS, METROPT3_CHANNELS, RULES
 from pipelines.screen import REASONS, Readings, Reason, Screened, contradicted
+from pipelines.screen.contradictions import _means
 
 SECOND = 10**9
 START_NS = 1_767_600_000 * SECOND
@@ -168,3 +169,11 @@ def test_a_channel_without_readings_contradicts_nothing():
     found = contradicted({"pneu": pneu}, comparable=[], witnesses={})
 
     assert not found["pneu"].code_S["pipe_bar"].any()
+
+
+def test_the_instants_of_a_long_recording_compared_by_a_slow_tick_do_not_overflow():
+    t_ns = START_NS + np.arange(0, 86_400 * SECOND, SECOND // 100)
+
+    means = _means(Readings(t_ns, np.zeros(len(t_ns))), tick_ns=1_200 * SECOND)
+
+    assert np.diff(means.t_ns_K).tolist() == [1_200 * SECOND] * 71
