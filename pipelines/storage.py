@@ -207,7 +207,8 @@ def local_copy(location: str) -> Iterator[Path]:
 def replacement(location: str) -> Iterator[Path]:
     """A local path to write to; when the block ends well, what is there replaces the object at `location` as a whole.
 
-    Of several, entered one after the other on one `ExitStack`, none is replaced unless all could be written.
+    Of several, entered one after the other on one `ExitStack`, none is replaced unless all could be written; then they
+    are replaced one by one, the first entered last.
     """
     if _is_s3(location):
         with tempfile.TemporaryDirectory(prefix="trackside-") as folder:

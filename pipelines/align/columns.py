@@ -37,6 +37,7 @@ VIBRATION = {("aba", "acc_g")}
 
 SPEED = Channel(name="speed_mps", unit="m/s", kind=Kind.CONTINUOUS)
 FOREVER_NS = 2**63 - 1
+"""Longer than any reading is old: the largest int64."""
 
 
 def align(track: Track, grid: Grid, *, prefix: str) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ from pipelines.channels import Channel
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Track:
-    """Screened rows of one sensor, by instant."""
+    """Rows of one sensor by instant, NaN where there is no reading."""
 
     sensor: str
     t_ns_T: np.ndarray

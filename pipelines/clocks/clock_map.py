@@ -83,7 +83,7 @@ class Residuals:
     """Exchanges that were not used: server not synchronised, or outvoted."""
 
     servers_rejected: tuple[str, ...] = ()
-    """Servers of which most exchanges were outvoted at some time."""
+    """Servers of which more than 10 % of the exchanges were outvoted."""
 
     p99_ns: float = float("nan")
     """99th percentile of what is left of the better half of the measurements (shortest way, or smallest sigma)."""

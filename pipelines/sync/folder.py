@@ -6,7 +6,8 @@ DIR/rows.parquet       instant, place and reason of every row of every sensor (s
     report.html        the numbers for a person, with charts (see `report`)
     report.json        the numbers: clocks, sensors, position, coverage, refusals; written last
 
-All are written under other names first, so that a crash leaves the old files or the new ones.
+All are written under other names first, so that a crash meanwhile leaves the old files; then they are put in place one
+by one, report.json last.
 """
 
 import json

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipelines.clocks.clock_map import ClockMap
 from pipelines.clocks.exchanges import exchanges_of
+from pipelines.clocks.fit import PAIR_SIGMAS
 from pipelines.ingest.reader import Recording
 
 SIGMAS = 2.0
@@ -21,10 +22,10 @@ class Measured(NamedTuple):
 
     utc_ns_X: np.ndarray
     offset_ns_X: np.ndarray
-    """What had to be added to the clock according to the server."""
+    """What had to be added to the clock according to the server or the receiver."""
 
     reach_ns_X: np.ndarray
-    """How far the truth may be from that if the server is right: half the round trip."""
+    """How far the truth may be from that: half the round trip, or `PAIR_SIGMAS` of a receiver."""
 
     residual_ns_X: np.ndarray
     """Measured less mapped."""
@@ -52,7 +53,7 @@ def _measured(recording: Recording, clock: ClockMap) -> Measured | None:
     if clock.method == "pairs" and recording.time_pairs is not None:
         pairs = recording.time_pairs.sort("t_utc_ns")
         dev_ns_X, utc_ns_X = pairs["t_dev_ns"].to_numpy(), pairs["t_utc_ns"].to_numpy()
-        reach_ns_X = 5.0 * pairs["sigma_ns"].to_numpy()
+        reach_ns_X = PAIR_SIGMAS * pairs["sigma_ns"].to_numpy()
         own = dev_ns_X, utc_ns_X - dev_ns_X, reach_ns_X, np.zeros(len(dev_ns_X), dtype=np.int64)
         return _compared(clock, *own, servers=("GNSS",))
     return None

@@ -201,7 +201,7 @@ class HoursApart(Measure):
 
 
 class ExpectSensorsToShareTheHour(NoneFound):
-    """No sensor is whole hours apart from the others: its local time was read in the wrong zone, or half a year wrong.
+    """No sensor is whole hours apart from the others: its local time was read in the wrong zone or season.
 
     Args:
         column: How far the rows of a sensor lie after those of the others, in seconds.

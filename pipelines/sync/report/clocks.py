@@ -11,7 +11,7 @@ from pipelines.clocks.clock_map import ClockMap, Segment
 from pipelines.sync.flow import SyncedRecording
 from pipelines.sync.measured import SIGMAS, Measured
 from pipelines.sync.report.charts import Axis, Band, Dots, Layer, Line, Marks, chart, number_axis
-from pipelines.sync.report.elements import Cell, details, duration, section, table
+from pipelines.sync.report.elements import NOTHING, Cell, details, duration, section, table
 
 POINTS = 300
 """Points along a segment of a map."""
@@ -79,7 +79,7 @@ def _offset(milliseconds: float | None) -> str:
 
 
 def _span(milliseconds: float | None) -> str:
-    return "–" if milliseconds is None else duration(milliseconds * 1e-3)
+    return NOTHING if milliseconds is None else duration(milliseconds * 1e-3)
 
 
 def _servers(synced: SyncedRecording) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 
 from pipelines.position import LocatedSlip, Residuals
 from pipelines.sync.flow import SyncedRecording
+from pipelines.sync.measured import SIGMAS
 from pipelines.sync.report.charts import Axis, Band, Dots, Layer, Line, Spans, chart, number_axis
-from pipelines.sync.report.elements import duration, section, table
+from pipelines.sync.report.elements import NOTHING, duration, section, table
 
-SIGMAS = 2.0
 MAX_SLIPS = 20
 """Slips that are listed one by one, those that cost most."""
 
@@ -129,7 +129,7 @@ def _rests_on(synced: SyncedRecording) -> str:
 
 
 def _metres(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f} m"
+    return NOTHING if value is None else f"{value:.2f} m"
 
 
 def _slips(slips: tuple[LocatedSlip, ...]) -> str:
@@ -154,4 +154,4 @@ def _slips(slips: tuple[LocatedSlip, ...]) -> str:
 
 
 def _km(line_m: float) -> str:
-    return f"km {line_m * 1e-3:.3f}" if np.isfinite(line_m) else "–"
+    return f"km {line_m * 1e-3:.3f}" if np.isfinite(line_m) else NOTHING

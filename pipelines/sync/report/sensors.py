@@ -9,7 +9,7 @@ from pipelines.align import Track
 from pipelines.screen.reasons import Reason, code
 from pipelines.sync.flow import SyncedRecording
 from pipelines.sync.report.charts import Axis, Marks, Spans, timeline
-from pipelines.sync.report.elements import Cell, duration, section, table
+from pipelines.sync.report.elements import NOTHING, Cell, duration, section, table
 
 MISSING = code(Reason.MISSING)
 GAP_PERIODS = 5.0
@@ -68,7 +68,7 @@ def _fates(synced: SyncedRecording, gaps: dict[str, np.ndarray]) -> str:
                 synced.rows_used[name],
                 *(synced.rejected[name].get(reason, 0) for reason in reasons),
                 len(gaps[name]),
-                duration(longest_s) if longest_s else "–",
+                duration(longest_s) if longest_s else NOTHING,
             ]
         )
     head = ["sensor", "rate, Hz", "rows", "used", *(reason.replace("_", " ") for reason in reasons), "gaps", "longest"]

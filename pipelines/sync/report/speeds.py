@@ -61,7 +61,9 @@ def _compared(found: list[_Speed], y: Axis) -> str:
     return (
         '<div class="charts">'
         + chart("Before: by the stamps of each device", before, x=close, y=y, note=_shifts(found))
-        + chart("After: by corrected instants", after, x=close, y=y, note="The 40 s in which speed changed most.")
+        + chart(
+            "After: by corrected instants", after, x=close, y=y, note=f"The {ZOOM_S:g} s in which speed changed most."
+        )
         + "</div>"
     )
 
