@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 NOTHING = "–"
-_STYLE = Path(__file__).with_name("report.css")
+_STYLE = Path(__file__).with_name("report.css").read_text()
 
 
 class Link(NamedTuple):
@@ -25,7 +25,7 @@ def document(title: str, *body: str) -> str:
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{_STYLE.read_text()}</style></head><body>{''.join(body)}</body></html>"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>{''.join(body)}</body></html>"
     )
 
 

@@ -191,6 +191,12 @@ def with_rows(recording, change):
     )
 
 
+def with_column(recording, name, column, value):
+    rows = recording.sensors[name].rows
+    constant = rows.with_columns(pl.lit(value, rows.schema[column]).alias(column))
+    return replace(recording, sensors=recording.sensors | {name: replace(recording.sensors[name], rows=constant)})
+
+
 def same_stamps(sensor, rows):
     return rows.with_columns(pl.col(column).first() for column in sensor.encoding.columns)
 
@@ -214,6 +220,9 @@ ODDITIES = {
     "no stamps": lambda r: with_rows(r, no_stamps),
     "no values": lambda r: with_rows(r, no_values),
     "no route": lambda r: replace(r, route=None, balises=None),
+    "route of another place": lambda r: replace(r, route=r.route.with_columns(pl.col("lat_deg") + 3.0)),
+    "receiver without a week": lambda r: with_column(r, "gnss", "gps_week", 0),
+    "odometer that stands": lambda r: with_column(r, "odo", "pulses", 7),
     "no hint": lambda r: replace(r, meta={k: v for k, v in r.meta.items() if k != "time_zero_hint_utc"}),
     "only events": lambda r: replace(r, sensors={"evt": r.sensors["evt"]}),
     "newest row first": lambda r: with_rows(r, lambda _, rows: rows.reverse()),
@@ -231,6 +240,15 @@ def test_odd_recordings_are_accounted_for_and_never_a_crash(short, oddity):
     for sensor, num_in in synced.rows_in.items():
         assert num_in == recording.sensors[sensor].rows.height
         assert num_in == synced.rows_used[sensor] + sum(synced.rejected[sensor].values())
+
+
+@pytest.mark.parametrize("oddity", ["no exchange", "all servers unsynchronised"])
+def test_without_a_server_to_believe_a_clock_is_unknown_or_said_to_be_uncertain(short, oddity):
+    synced = synchronise(ODDITIES[oddity](short))
+
+    assert synced.rejected["aba"] == {"no_clock": short.sensors["aba"].rows.height}
+    assert synced.clocks["axle"]["method"] == "unchecked"
+    assert synced.clocks["axle"]["sigma_max_ms"] >= 1_000.0
 
 
 def test_the_passport_tells_rate_and_gaps_of_every_sensor(pair):
