@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def registered(mlflow):
 @pytest.fixture
 def versions(registered, request):
     """Name of a model with three versions."""
-    name = f"model_{abs(hash(request.node.name))}"
+    name = re.sub(r"\W+", "_", request.node.name)
     for _ in range(3):
         MlflowClient().copy_model_version(registered, name)
     return name
