@@ -24,6 +24,9 @@ REACH_PERCENTILE = 70
 LIAR_SHARE = 0.2
 """A server of which more exchanges than this are outvoted is not believed at all."""
 
+LIAR_RUN = 4
+"""Nor is one of which so many in a row are: a lie that drifts hides as soon as the network's bounds allow."""
+
 AROUND = 5
 """So many pairs around an exchange decide whether two servers agree there; a step of the clock spoils one or two."""
 
@@ -65,10 +68,16 @@ def honest(exchanges: Exchanges) -> np.ndarray:
             num_asked_X[of_server] += is_near
     is_honest_X = np.asarray(2 * num_agree_X > num_asked_X)
     is_honest_X |= _steady(exchanges, level_ns_X, reach_ppb, is_quarrel_X=(num_asked_X == 2) & (num_agree_X == 1))
-    lies_S = np.array([(~is_honest_X[exchanges.server_X == server]).mean() for server in asked])
-    if (lies_S <= LIAR_SHARE).any():
-        is_honest_X &= ~np.isin(exchanges.server_X, asked[lies_S > LIAR_SHARE])
+    is_liar_S = np.array([_lies(~is_honest_X[exchanges.server_X == server]) for server in asked])
+    if not is_liar_S.all():
+        is_honest_X &= ~np.isin(exchanges.server_X, asked[is_liar_S])
     return is_honest_X
+
+
+def _lies(is_outvoted_X: np.ndarray) -> bool:
+    """Whether a server whose exchanges are outvoted here and there, or for a while, is to be believed in none."""
+    longest_run = int(np.diff(np.flatnonzero(np.r_[True, ~is_outvoted_X, True])).max()) - 1
+    return bool(is_outvoted_X.mean() > LIAR_SHARE or longest_run >= LIAR_RUN)
 
 
 def consistent(exchanges: Exchanges) -> np.ndarray:

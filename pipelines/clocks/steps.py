@@ -126,21 +126,13 @@ def _worth_it(track: Track, wander_ppb: float, starts: list[int]) -> list[int]:
     """Drop the least significant step until all others are significant beside each other."""
     while starts:
         sigmas = [
-            _significance(_jumps(track, wander_ppb, starts[:i] + starts[i + 1 :]), start)
-            for i, start in enumerate(starts)
+            _jumps(track, wander_ppb, starts[:i] + starts[i + 1 :]).sigmas_X[start] for i, start in enumerate(starts)
         ]
         least = int(np.argmin(sigmas))
         if sigmas[least] >= MIN_SIGMAS:
             break
         starts = starts[:least] + starts[least + 1 :]
     return starts
-
-
-def _significance(jumps: _Jumps, start: int) -> float:
-    """Standard errors of a step at its most telling place: just beside it the ways may be congested."""
-    near = slice(max(start - NEAR, 0), start + NEAR + 1)
-    tells_X = jumps.gain_X[near] >= jumps.gain_X[start] / 2
-    return float(jumps.sigmas_X[near][tells_X].max())
 
 
 def _moved(track: Track, wander_ppb: float, starts: list[int]) -> list[int]:

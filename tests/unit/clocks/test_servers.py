@@ -151,3 +151,15 @@ def test_a_single_answer_that_is_far_off_moves_nothing():
     assert fitted.steps == ()
     assert fitted.residuals.num_rejected == 1
     assert np.abs(error_ms(fitted, device)).max() < 0.2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lie_that_drifts_back_into_the_bounds_is_not_believed_there(seed):
+    device = Device()
+    log = ask(device, link="cellular", lies_s=(0.0, 0.0, 0.0, -0.08), lies_from_s=900.0, lie_drift=1.6e-4, seed=seed)
+
+    fitted = fit(log)
+
+    assert fitted.residuals.servers_rejected == ("ntp-3",)
+    assert fitted.steps == ()
+    assert np.abs(error_ms(fitted, device)).max() < 5.0
