@@ -45,6 +45,8 @@ LAN_MAP_P99_MS = 0.2
 SPOILT_HANDLED = GOOD_KEPT = 0.995
 EVENTS_KEPT = 0.98
 WHEEL_ERROR = 3e-4
+PLACED = 0.99
+"""Share of the accepted rows that must have a place; simulated trips end on the line that they are simulated on."""
 
 
 class PlaceBar(NamedTuple):
@@ -147,7 +149,7 @@ def score_trip(
 
 
 def missed(score: TripScore, trip: Trip, difficulty: Difficulty) -> list[str]:
-    """Say which bars a trip misses, one line each; what it has nothing of misses no bar. See `missed_together` too."""
+    """Say which bars a trip misses, one line each, and what it has nothing to show for. See `missed_together` too."""
     lines = []
     for name, own in score.rows.items():
         sensor = trip.meta["sensors"][name]
@@ -159,11 +161,12 @@ def missed(score: TripScore, trip: Trip, difficulty: Difficulty) -> list[str]:
         lines += _below(f"{name} good rows kept", own.good_kept, GOOD_KEPT if is_regular else EVENTS_KEPT)
         lines += _below(f"{name} spoilt rows handled", own.spoilt_handled, SPOILT_HANDLED)
     for clock_id, found in score.maps.items():
-        if difficulty.links[clock_id] == "lan" and found.error_ms.p99 > LAN_MAP_P99_MS:
+        if difficulty.links[clock_id] == "lan" and not found.error_ms.p99 <= LAN_MAP_P99_MS:
             lines.append(f"map of {clock_id}, ms: p99 {found.error_ms.p99:.3f} > {LAN_MAP_P99_MS}")
-    lines += _above("open sky, m", score.open_sky.error_m, OPEN_SKY_BAR)
-    lines += _above("denied, m", score.denied.error_m, DENIED_BAR)
-    if score.wheel_error > WHEEL_ERROR:
+    for name, place, bar in (("open sky", score.open_sky, OPEN_SKY_BAR), ("denied", score.denied, DENIED_BAR)):
+        lines += _above(f"{name}, m", place.error_m, bar)
+        lines += _below(f"{name}, placed", place.placed, PLACED)
+    if not score.wheel_error <= WHEEL_ERROR:
         lines.append(f"wheel diameter: {score.wheel_error:.5f} > {WHEEL_ERROR}")
     return lines
 

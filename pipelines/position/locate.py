@@ -94,6 +94,8 @@ def fit_position(
     travelled, num_breaks = _doubted(travelled, signed_m_E, places.only(is_used_M), usual)
     first = _estimated(travelled, signed_m_E, places, is_used_M, usual)
     is_used_M &= np.abs(first.residual_m_M) < OUTLIER_SIGMAS * first.residual_sigma_m_M
+    if not is_used_M.any():  # each contradicts all others
+        return _unplaced(travelled, line, places)
     estimate = _estimated(travelled, signed_m_E, places, is_used_M, usual)
     is_used_M[is_used_M] = ~estimate.is_gated_U
     reason_E = _reasons(travelled, line, places, estimate)
