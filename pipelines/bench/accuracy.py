@@ -163,9 +163,9 @@ def missed(score: TripScore, trip: Trip, difficulty: Difficulty) -> list[str]:
     for clock_id, found in score.maps.items():
         if difficulty.links[clock_id] == "lan" and not found.error_ms.p99 <= LAN_MAP_P99_MS:
             lines.append(f"map of {clock_id}, ms: p99 {found.error_ms.p99:.3f} > {LAN_MAP_P99_MS}")
-    for name, place, bar in (("open sky", score.open_sky, OPEN_SKY_BAR), ("denied", score.denied, DENIED_BAR)):
-        lines += _above(f"{name}, m", place.error_m, bar)
-        lines += _below(f"{name}, placed", place.placed, PLACED)
+    for sky, place, limits in (("open sky", score.open_sky, OPEN_SKY_BAR), ("denied", score.denied, DENIED_BAR)):
+        lines += _above(f"{sky}, m", place.error_m, limits)
+        lines += _below(f"{sky}, placed", place.placed, PLACED)
     if not score.wheel_error <= WHEEL_ERROR:
         lines.append(f"wheel diameter: {score.wheel_error:.5f} > {WHEEL_ERROR}")
     return lines
