@@ -43,8 +43,11 @@ def moved(rows, sensor, *, by_ns=0, by_m=0.0):
 
 
 def score(trip, rows, wheel=1.0):
+    """Of these rows and this wheel, with a map of every clock that has no error."""
     diameter_m = trip.truth.facts["wheel_diameter_m"] * wheel
-    return accuracy.score_trip(trip, rows, maps={}, wheel_diameter_m=diameter_m)
+    found = accuracy.score_trip(trip, rows, maps={}, wheel_diameter_m=diameter_m)
+    no_error = accuracy.MapScore(error_ms=accuracy.Errors.of(np.zeros(1)), within_95=1.0)
+    return found._replace(maps=dict.fromkeys(LEVELS["slip"].links, no_error))
 
 
 def test_the_truth_itself_has_no_error_and_misses_no_bar(trip):
@@ -123,6 +126,40 @@ def test_the_wheel_is_judged_in_relation_to_its_diameter(trip):
 
     assert found.wheel_error == pytest.approx(4e-4)
     assert accuracy.missed(found, trip, LEVELS["slip"]) == ["wheel diameter: 0.00040 > 0.0003"]
+
+
+def test_a_wheel_that_was_not_found_misses_its_bar(trip):
+    found = accuracy.score_trip(trip, perfect(trip), maps={}, wheel_diameter_m=None)
+
+    assert "wheel diameter: nan > 0.0003" in accuracy.missed(found, trip, LEVELS["slip"])
+
+
+def test_clocks_on_a_lan_that_got_no_map_of_their_own_miss_its_bar(trip):
+    by_speed = {"control": identity_map("control", method="signal", sigma_ns=1.0)}
+    found = accuracy.score_trip(
+        trip, perfect(trip), maps=by_speed, wheel_diameter_m=trip.truth.facts["wheel_diameter_m"]
+    )
+
+    assert accuracy.missed(found, trip, LEVELS["slip"]) == [
+        f"map of {clock_id}, ms: p99 nan > 0.2" for clock_id in ("control", "vibration", "geometry")
+    ]
+
+
+def test_rows_without_a_place_have_no_error_but_miss_a_bar(trip):
+    found = score(trip, perfect(trip).with_columns(line_m=pl.lit(None, dtype=pl.Float64)))
+
+    assert np.isnan(found.open_sky.error_m.median)
+    assert accuracy.missed(found, trip, LEVELS["slip"]) == [
+        "open sky, placed: 0.0000 < 0.99",
+        "denied, placed: 0.0000 < 0.99",
+    ]
+
+
+def test_a_trip_without_a_tunnel_misses_no_bar_of_the_dark(trip):
+    nothing = accuracy.PlaceScore(accuracy.Errors.of(np.zeros(0)), placed=float("nan"), within_95=float("nan"))
+    found = score(trip, perfect(trip))._replace(denied=nothing)
+
+    assert accuracy.missed(found, trip, LEVELS["slip"]) == []
 
 
 @pytest.mark.parametrize("clock_id", ["control", "vibration"])
