@@ -107,7 +107,13 @@ def most_probable(knots: Knots, usual: Noise) -> Noise:
 
 
 def fuse(knots: Knots, noise: Noise) -> Fused:
-    """Estimate the level at every knot. At least one knot must have a measurement."""
+    """Estimate the level at every knot.
+
+    Raises:
+        ValueError: No knot has a measurement.
+    """
+    if np.isnan(knots.line_m_K).all():
+        raise ValueError(f"none of {len(knots.line_m_K)} knots has a measurement; expected `line_m_K` of at least one")
     x_K3, p_K33, gain_K3, miss_K, total_K, is_gated_K, log_likelihood = _filtered(knots, noise)
     level_K, level_sigma_K, shift_m_K, shift_sigmas_K = _smoothed(knots, noise, x_K3, p_K33, gain_K3, miss_K, total_K)
     return Fused(

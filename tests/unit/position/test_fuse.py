@@ -140,3 +140,11 @@ def test_a_measurement_that_cannot_be_is_gated_and_moves_little():
 
     assert np.flatnonzero(fused.is_gated_K).tolist() == [wrong]
     assert np.abs(fused.level_K - level_m).max() < 2.0
+
+
+def test_knots_of_which_none_is_measured_are_refused():
+    since_s = np.arange(3.0)
+    unmeasured = knots(since_s, 20.0 * since_s, np.full(3, np.nan), np.zeros(3, dtype=bool))
+
+    with pytest.raises(ValueError, match="none of 3 knots has a measurement"):
+        fuse(unmeasured, NOISE)

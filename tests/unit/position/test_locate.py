@@ -418,6 +418,17 @@ def test_where_nothing_was_measured_there_is_no_place_and_a_reason():
         assert found.stats["num_gated"] == found.stats["num_fixes"]
 
 
+def test_where_all_measurements_are_outliers_there_is_no_place_and_a_reason(monkeypatch):
+    monkeypatch.setattr("pipelines.position.locate.OUTLIER_SIGMAS", 0.0)
+
+    found = locate({"odo": odometer(), "gnss": satellites()})
+
+    t_ns = START_NS + np.array([0, 500]) * SECOND
+    assert np.isnan(found.at(t_ns)).all()
+    assert (found.reason_at(t_ns) == REASONS.index("no_reference")).all()
+    assert found.stats["num_gated"] == found.stats["num_fixes"] > 0
+
+
 def test_a_recording_that_tells_nothing_of_motion_is_not_followed_cell_by_cell():
     apu = track("tmp", np.arange(0.0, 80_000.0, 10.0), rate_hz=0.1, bearing_c=np.zeros(8_000))
 
