@@ -122,7 +122,7 @@ def fit_signal(clock_id: str, dev_ns_T: np.ndarray, speed_mps_T: np.ndarray, ref
     dev_ns_T, speed_mps_T = dev_ns_T[is_present_T], speed_mps_T[is_present_T]
     if len(dev_ns_T) < MIN_ROWS or reference.is_known_C.sum() < MIN_ROWS:
         return None
-    zero_ns = int(dev_ns_T[0] + dev_ns_T[-1]) // 2
+    zero_ns = (int(dev_ns_T[0]) + int(dev_ns_T[-1])) // 2
     since_s_T = (dev_ns_T - zero_ns) * 1e-9
     speed = _speed(reference)
     coarse = _scanned(since_s_T, speed_mps_T, speed)
@@ -133,8 +133,8 @@ def fit_signal(clock_id: str, dev_ns_T: np.ndarray, speed_mps_T: np.ndarray, ref
 
 
 def _map(clock_id: str, fit: _Fit, zero_ns: int, ends_ns: tuple[int, int], first_ns: int) -> ClockMap:
-    dev_ns_K = np.linspace(*ends_ns, NUM_KNOTS).astype(np.int64)
-    dev_ns_K = np.concatenate([[ends_ns[0] - BEYOND_NS], dev_ns_K, [ends_ns[1] + BEYOND_NS]])
+    since_first_ns_K = np.linspace(0, ends_ns[1] - ends_ns[0], NUM_KNOTS).astype(np.int64)
+    dev_ns_K = np.concatenate([[ends_ns[0] - BEYOND_NS], ends_ns[0] + since_first_ns_K, [ends_ns[1] + BEYOND_NS]])
     since_ns_K = dev_ns_K - zero_ns
     segment = Segment(
         dev_ns_K=dev_ns_K,

@@ -30,7 +30,7 @@ def radar(*, offset_s, drift_ppm, scale=1.002, duration_s=1_200.0, seed=0, noise
 
 
 @pytest.mark.parametrize("drift_ppm", [-5_000.0, 80.0, 3_000.0])
-@pytest.mark.parametrize("offset_s", [-1.93, 0.0, 400.0, -START_NS * 1e-9 + 77.0])
+@pytest.mark.parametrize("offset_s", [-1.93, 0.0, 400.0, -START_NS * 1e-9 + 77.0, 4e9])
 def test_a_clock_is_tied_within_milliseconds_whatever_it_counts_from(offset_s, drift_ppm):
     utc_ns, dev_ns, speed_mps = radar(offset_s=offset_s, drift_ppm=drift_ppm)
 
@@ -39,6 +39,14 @@ def test_a_clock_is_tied_within_milliseconds_whatever_it_counts_from(offset_s, d
     mapped_ns, _ = fitted.to_utc(dev_ns)
     assert np.abs(mapped_ns - utc_ns).max() < 8e6
     assert fitted.drift_ppm == pytest.approx(-drift_ppm, abs=30.0)
+
+
+def test_a_map_begins_and_ends_with_the_readings_to_the_nanosecond():
+    _, dev_ns, speed_mps = radar(offset_s=1e-9, drift_ppm=0.0)
+
+    (segment,) = fit_signal("radar", dev_ns, speed_mps, reference()).segments
+
+    assert (segment.dev_ns_K[1], segment.dev_ns_K[-2]) == (dev_ns[0], dev_ns[-1])
 
 
 def test_the_error_is_as_large_as_its_sigma_says():
