@@ -204,10 +204,8 @@ def _stop_everything(home: Home) -> int:
     recorded: list[ProcessId] = []
     if state:
         recorded = [_process(service) for service in state.services if service.pid and service.started_s]
-        if supervisor := processes.find(state.supervisor):
-            # It goes first, and at once, or it would start again what the next lines stop.
-            supervisor.kill()
-            supervisor.wait(timeout=10)
+        # The supervisor goes first, and at once, or it would start again what the next line stops.
+        if processes.kill(state.supervisor):
             return 1 + processes.stop(home.instance, recorded)
     return processes.stop(home.instance, recorded)
 

@@ -38,6 +38,25 @@ def find(recorded: ProcessId) -> psutil.Process | None:
         return None
 
 
+def kill(recorded: ProcessId, *, limit_s: float = 10.0) -> bool:
+    """Kill the recorded process at once and wait for its end, which its parent need not have noticed.
+
+    Returns:
+        False if it did not run any more.
+    """
+    process = find(recorded)
+    if process is None:
+        return False
+    began_s = time.monotonic()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
+    while find(recorded):
+        if time.monotonic() - began_s > limit_s:
+            raise TimeoutError(f"process {recorded.pid} does not end")
+        time.sleep(0.02)
+    return True
+
+
 def members(instance: str, recorded: Iterable[ProcessId] = (), *, service: str = "") -> set[psutil.Process]:
     """Find the living processes of an instance, or of one of its services; the caller is never among them."""
     found = {process for process in psutil.process_iter() if _is_marked(process, instance, service)}

@@ -124,3 +124,14 @@ def test_a_dead_process_is_not_found(start):
     process.wait()
 
     assert processes.find(recorded) is None
+
+
+def test_a_killed_process_has_ended_though_its_parent_has_not_noticed(instance, start):
+    child = start(SLEEP)  # this test is its parent, and does not wait for it
+    recorded = processes.identify(child.pid)
+
+    was_killed = processes.kill(recorded)
+
+    assert was_killed
+    assert processes.find(recorded) is None
+    assert not processes.kill(recorded)
