@@ -3,6 +3,8 @@
 Shape suffixes: C = clocks, P = pairs of sensors, S = sensors.
 """
 
+from abc import ABC
+
 import numpy as np
 import pandas as pd
 from great_expectations.compatibility import pydantic
@@ -44,7 +46,20 @@ class WorstClock(Measure):
         return Measured(float(np.nanmax(magnitude_C)), examples, tuple(magnitude_C[worst]))
 
 
-class ExpectClockResidualToBeAtMost(AtMost):
+class ClocksExpectation(AtMost, ABC):
+    """A statement about the worst of the clocks."""
+
+    column: pydantic.StrictStr
+    """Number that each clock has."""
+
+    methods: list[pydantic.StrictStr] = pydantic.Field(default_factory=list)
+    """How the clocks meant were tied to UTC; empty means any."""
+
+    metric_dependencies = ("time_series.worst_clock",)
+    success_keys = (*AtMost.success_keys, "column", "methods")
+
+
+class ExpectClockResidualToBeAtMost(ClocksExpectation):
     """What is left between a clock's map and the measurements that it was fitted to is small.
 
     Args:
@@ -55,17 +70,15 @@ class ExpectClockResidualToBeAtMost(AtMost):
     """
 
     column: pydantic.StrictStr = "residual_p99_ms"
-    methods: list[pydantic.StrictStr] = []  # noqa: RUF012 (a field: pydantic copies its default)
     max_ms: Positive
 
-    metric_dependencies = ("time_series.worst_clock",)
-    success_keys = ("allow_absent", "column", "methods", "max_ms")
+    success_keys = (*ClocksExpectation.success_keys, "max_ms")
     bound = "max_ms"
     unit = "ms"
     template = "The residual ($column) of every clock is at most $max_ms ms."
 
 
-class ExpectClockDriftToBeAtMost(AtMost):
+class ExpectClockDriftToBeAtMost(ClocksExpectation):
     """No clock runs faster or slower than a clock of its kind can.
 
     Args:
@@ -76,17 +89,15 @@ class ExpectClockDriftToBeAtMost(AtMost):
     """
 
     column: pydantic.StrictStr = "drift_ppm"
-    methods: list[pydantic.StrictStr] = []  # noqa: RUF012 (a field: pydantic copies its default)
     max_ppm: Positive
 
-    metric_dependencies = ("time_series.worst_clock",)
-    success_keys = ("allow_absent", "column", "methods", "max_ppm")
+    success_keys = (*ClocksExpectation.success_keys, "max_ppm")
     bound = "max_ppm"
     unit = "ppm"
     template = "No clock drifts ($column) by more than $max_ppm ppm."
 
 
-class ExpectClockUncertaintyToBeAtMost(AtMost):
+class ExpectClockUncertaintyToBeAtMost(ClocksExpectation):
     """The map of every clock is certain enough at the rows that the clock stamped.
 
     Args:
@@ -97,11 +108,9 @@ class ExpectClockUncertaintyToBeAtMost(AtMost):
     """
 
     column: pydantic.StrictStr = "sigma_max_ms"
-    methods: list[pydantic.StrictStr] = []  # noqa: RUF012 (a field: pydantic copies its default)
     max_ms: Positive
 
-    metric_dependencies = ("time_series.worst_clock",)
-    success_keys = ("allow_absent", "column", "methods", "max_ms")
+    success_keys = (*ClocksExpectation.success_keys, "max_ms")
     bound = "max_ms"
     unit = "ms"
     template = "The standard error ($column) of every clock is at most $max_ms ms."

@@ -47,7 +47,7 @@ class InstantsExpectation(TimeSeriesExpectation, ABC):
     time_column: pydantic.StrictStr = "t_utc_ns"
     """Their instants."""
 
-    partition_by: list[pydantic.StrictStr] = []  # noqa: RUF012 (a field: pydantic copies its default)
+    partition_by: list[pydantic.StrictStr] = pydantic.Field(default_factory=list)
     """Columns that part the batch into groups; no time passes between them."""
 
     success_keys = (*TimeSeriesExpectation.success_keys, "time_column", "partition_by")
