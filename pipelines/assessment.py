@@ -23,8 +23,8 @@ from pipelines.evaluate.bootstrap import Difference, Judged, paired_difference, 
 from pipelines.evaluate.events import AlarmRule, Event, score_events
 from pipelines.evaluate.rows import best_f1_threshold, score_rows
 from pipelines.ingest import events, landing
+from pipelines.ledger import Act
 from pipelines.models import build_model, calibrate, score_windows
-from pipelines.promotion import Act
 from pipelines.splits import share_in_events
 from pipelines.train.checkpoint import read_checkpoint
 from pipelines.train.outcome import read_outcome

@@ -28,11 +28,22 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """What was decided about the alias of a model, before it has its place in the ledger."""
+class Act:
+    """Who decides, and why."""
 
     key: str
     """Names the act: a retry with the same key finds its line and writes no second one."""
+
+    decided_by: str
+    """The authenticated user; `schedule` where the gate alone decides."""
+
+    reason: str
+    dag_run: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change(Act):
+    """What was decided about the alias of a model, before it has its place in the ledger."""
 
     model: str
     alias: str
@@ -43,17 +54,12 @@ class Change:
     """Version that the alias pointed to; empty if none."""
 
     to_version: str
-    decided_by: str
-    """The authenticated user; `schedule` where the gate alone decided."""
-
-    reason: str
     gate: tuple[dict[str, Any], ...] = ()
     """The rules of the gate with their answers and numbers."""
 
     is_forced: bool = False
     """Whether it was made against the gate."""
 
-    dag_run: str = ""
     mlflow_run: str = ""
 
 

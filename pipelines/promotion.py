@@ -11,27 +11,13 @@ from typing import Any
 
 from pipelines import ledger, registry
 from pipelines.errors import ConfigError, ConflictError, LedgerError
-from pipelines.ledger import Change, Line
+from pipelines.ledger import Act, Change, Line
 from pipelines.registry import CHAMPION, Rule
 
 SEAL = "trackside.ledger_seal"
 """Tag of a registered model: the seal of the last line of its ledger."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Act:
-    """Who decides, and why."""
-
-    key: str
-    """Names the act; a retry has the same key."""
-
-    decided_by: str
-    """The authenticated user; `schedule` where the gate alone decides."""
-
-    reason: str
-    dag_run: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -264,7 +264,7 @@ def promote(
         dag_run: Run of the orchestrator.
     """
     from pipelines import assessment
-    from pipelines.promotion import Act
+    from pipelines.ledger import Act
 
     act = Act(key=key, decided_by=decided_by, reason=reason or "the gate passed", dag_run=dag_run)
     return assessment.promote(candidate, report, force=force, act=act)
@@ -281,8 +281,9 @@ def promote_version(name: str, version: str, *, key: str, decided_by: str, reaso
 def roll_back(name: str, version: str, *, key: str, decided_by: str, reason: str) -> dict[str, Any]:
     """Make an earlier version champion again (empty: the one before the present); return the line of the ledger."""
     from pipelines import promotion
+    from pipelines.ledger import Act
 
-    made = promotion.rollback(name, version, act=promotion.Act(key=key, decided_by=decided_by, reason=reason))
+    made = promotion.rollback(name, version, act=Act(key=key, decided_by=decided_by, reason=reason))
     return promotion.as_dict(made)
 
 

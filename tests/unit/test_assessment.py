@@ -9,7 +9,7 @@ from pipelines.errors import ConfigError
 from pipelines.evaluate import Report
 from pipelines.ingest import landing, superseded
 from pipelines.ingest.metropt3_windows import FEATURES
-from pipelines.promotion import Act
+from pipelines.ledger import Act
 from pipelines.train.outcome import read_outcome
 from pipelines.train.plan import load_plan
 from pipelines.windows import load_windows

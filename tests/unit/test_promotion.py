@@ -8,8 +8,8 @@ from mlflow import MlflowClient
 from pipelines import ledger, promotion, registry, storage
 from pipelines.config import parse_recipe
 from pipelines.errors import ConfigError, ConflictError, LedgerError, ObjectNotFoundError
+from pipelines.ledger import Act
 from pipelines.models import build_model, fit_statistics
-from pipelines.promotion import Act
 from pipelines.registry import Rule
 from pipelines.tracking import open_run
 
@@ -76,7 +76,7 @@ def promote(name, version, *, previous="", rules=(PASSED,), force=False, act=Non
         previous=previous,
         rules=rules,
         force=force,
-        act=act or Act(key=version, decided_by="ada", reason="r"),
+        act=act,
     )
 
 
